@@ -4,7 +4,7 @@
 use gputrace_producer::clock;
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
-use gputrace_wire::caller::{Caller, WorksFor};
+use gputrace_wire::caller::{Caller, CallerEntry};
 use gputrace_wire::cell::Cell;
 
 use crate::python::callers;
@@ -84,7 +84,7 @@ fn write_changed(session: &'static Session, slot: &Slot, span: &Caller, cells: u
     if state.span.get() == *span {
         return true;
     }
-    let entry = WorksFor { caller: *span, ticks: clock::now() };
+    let entry = CallerEntry { caller: *span, ticks: clock::now() };
     let fits = slot.emit_ahead(session, &[entry.to_cell()], cells);
     if fits {
         slot.set_callbacks(&CALLBACKS);

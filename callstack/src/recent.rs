@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recent_is_known_and_what_came_first_is_forgotten() {
+    fn recent_stacks_are_known_and_the_oldest_are_forgotten() {
         let recent = Recent::of_lines(4).unwrap();
         assert_eq!(get(&recent, 4), None);
         for of in 1..=4u32 {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_finds_half_an_entry() {
+    fn half_written_entry_is_never_found() {
         let recent = Recent::of_lines(1).unwrap();
         put(&recent, 7, 1);
         recent.lines[0].ids[0].store(2, Ordering::Relaxed);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_followed_is_expected_to_follow() {
+    fn successor_is_expected_to_follow_again() {
         let recent = Recent::of_lines(16).unwrap();
         let mut position = CachePosition::default();
         let step = [3, 9, 12, 3, 13];

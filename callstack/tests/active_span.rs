@@ -5,7 +5,7 @@ use std::thread::spawn;
 use gputrace_callstack::active_span;
 use gputrace_producer::thread;
 use gputrace_wire::atomic::Ordering;
-use gputrace_wire::caller::{Caller, WorksFor};
+use gputrace_wire::caller::{Caller, CallerEntry};
 use gputrace_wire::cell::{Cell, kind};
 
 use alone::alone;
@@ -24,8 +24,8 @@ const FIRST: usize = 2;
 
 /// Whatever room there is when a thread turns to another request: an entry is never in the wrong one.
 #[test]
-fn an_entry_is_under_its_own_caller_or_dropped() {
-    alone("an_entry_is_under_its_own_caller_or_dropped", || {
+fn entry_is_under_its_own_caller_or_dropped() {
+    alone("entry_is_under_its_own_caller_or_dropped", || {
         let (session, peer) = begin();
         let ring = peer.ring(FIRST);
         let capacity = ring.capacity_cells.load(Ordering::Relaxed);
@@ -45,7 +45,7 @@ fn an_entry_is_under_its_own_caller_or_dropped() {
             for cell in cells {
                 match cell.kind() {
                     kind::THREAD_BEGIN => now = Caller::NOBODY,
-                    kind::CALLER => now = WorksFor::from_cell(&cell).caller,
+                    kind::CALLER => now = CallerEntry::from_cell(&cell).caller,
                     _ => {
                         assert_eq!(cell.u64_at(40), now.span);
                         seen += 1;

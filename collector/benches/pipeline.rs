@@ -17,7 +17,7 @@ use gputrace_collector::trace_file::{TraceReader, TraceWriter};
 use gputrace_wire::call::{Call, Detail, Launch};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::definition::{self, Code, line_table};
-use gputrace_wire::device::{Kernel, Place};
+use gputrace_wire::device::{Execution, Kernel};
 
 /// Launches in one batch, as in the recorder's.
 const BATCH: u32 = 8_192;
@@ -64,9 +64,10 @@ fn records(first: u32) -> Vec<Cell> {
         let op = i % 640;
         let start_ns = u64::from(i) * 10_000 + scatter(i, 4_000);
         let end_ns = start_ns + 2_000 + u64::from(op) * 32 + scatter(i, 6) * 32;
-        let place = Place { correlation: i, start_ns, end_ns, context: 1, stream: 7, ..Place::default() };
+        let execution =
+            Execution { correlation: i, start_ns, end_ns, context: 1, stream: 7, ..Execution::default() };
         let kernel = Kernel {
-            place,
+            execution,
             name: 20 + op * 7 % 41,
             grid: [1 + op * 37 % 500, 1, 1],
             block: [128, 1, 1],
@@ -198,13 +199,14 @@ fn deep_stacks() -> Vec<Batch> {
     };
     let record = |i: u32| {
         let start_ns = u64::from(i) * 9_000;
-        let place = Place {
+        let execution = Execution {
             correlation: 1 + i,
             start_ns,
             end_ns: start_ns + 4_000 + scatter(i, 3_000),
-            ..Place::default()
+            ..Execution::default()
         };
-        Kernel { place, name: 20 + i % 40, grid: [1; 3], block: [128, 1, 1], ..Kernel::default() }.to_cells()
+        Kernel { execution, name: 20 + i % 40, grid: [1; 3], block: [128, 1, 1], ..Kernel::default() }
+            .to_cells()
     };
     batches.push(Batch::Cells { process: 0, ring: 2, cells: (0..STACKS).map(launch).collect() });
     batches.push(Batch::Cells { process: 0, ring: 0, cells: (0..STACKS).flat_map(record).collect() });

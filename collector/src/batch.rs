@@ -93,13 +93,13 @@ pub struct SeriesFile {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum SeriesMark {
-    /// Second in every file but the first. The batches up to `Repeated` repeat what earlier files contain about the
-    /// processes that still run. A reader that has read those files skips them.
+    /// Second in every file but the first. The batches up to `Repeated` repeat what earlier files contain
+    /// about the processes that still run. A reader that has read those files skips them.
     Begins = 1,
     /// The repetition ends; the stream continues.
     Repeated = 2,
-    /// The stream continues in the next file. After this mark, each running process ends as `Running`, and the
-    /// file ends.
+    /// The stream continues in the next file. After this mark, each running process ends as `Running`, and
+    /// the file ends.
     GoesOn = 3,
 }
 

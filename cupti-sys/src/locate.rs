@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn wheels_of_cuda_11_and_12() {
+    fn wheels_of_cuda_11_and_12_are_found() {
         let tree = Tree::new(
             "cu12",
             &[
@@ -157,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn wheels_of_cuda_13() {
+    fn wheels_of_cuda_13_are_found() {
         let tree = Tree::new("cu13", &["nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/lib/libcupti.so.13"]);
         assert_eq!(tree.beside("nvidia/cu13/lib/libcudart.so.13"), ["nvidia/cu13/lib/libcupti.so.13"]);
     }
 
     #[test]
-    fn toolkit_through_links() {
+    fn toolkit_is_found_through_links() {
         let tree = Tree::new(
             "toolkit",
             &[
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn the_cudarts_own_version_comes_first() {
+    fn cudarts_own_version_comes_first() {
         let tree = Tree::new("both", &["lib/libcudart.so.12", "lib/libcupti.so.12", "lib/libcupti.so.13"]);
         assert_eq!(tree.beside("lib/libcudart.so.12"), ["lib/libcupti.so.12", "lib/libcupti.so.13"]);
     }
 
     #[test]
-    fn nothing_there_is_nothing_found() {
+    fn empty_system_has_no_library() {
         assert!(beside_cudart(Path::new("/nonexistent/lib/libcudart.so.12")).is_empty());
         assert!(beside_cudart(Path::new("")).is_empty());
         assert!(beside_cudart(Path::new("libcudart.so")).is_empty());

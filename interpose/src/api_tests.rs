@@ -18,7 +18,7 @@ fn facts() -> Vec<(&'static str, &'static str, u32, &'static str)> {
 }
 
 #[test]
-fn every_entry_is_a_fact() {
+fn entries_are_facts() {
     let facts = facts();
     for entry in &ENTRIES {
         let fact = facts.iter().find(|fact| fact.0 == entry.base && fact.1 == entry.name());
@@ -29,7 +29,7 @@ fn every_entry_is_a_fact() {
 }
 
 #[test]
-fn no_variant_of_a_hooked_function_is_missing() {
+fn variants_of_hooked_functions_are_all_hooked() {
     // The 32-bit ABIs from before CUDA 3.2, left out on purpose (see `api`); the batch form of waits, which
     // does several things at once.
     let known =
@@ -46,7 +46,7 @@ fn no_variant_of_a_hooked_function_is_missing() {
 }
 
 #[test]
-fn every_copy_fill_launch_and_node_is_hooked() {
+fn copies_fills_launches_and_nodes_are_all_hooked() {
     let missing: Vec<_> = facts()
         .into_iter()
         .map(|fact| fact.0)

@@ -55,14 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_line_is_read() {
+    fn kernels_line_is_read() {
         assert_eq!(parse(b"1203 240 180 12 0 77 0\n"), Some([1203, 77]));
         assert_eq!(parse(b"1203 240 180 12 0\n"), None);
         assert_eq!(parse(b""), None);
     }
 
     #[test]
-    fn what_is_mapped_counts() {
+    fn mapped_bytes_count() {
         let before = used().unwrap();
         let memory = vec![1u8; 64 << 20];
         let after = used().unwrap();

@@ -164,7 +164,7 @@ mod tests {
     /// Two clocks that both read `time`, at 3 ticks a nanosecond. Each reading takes 20 ns, and some are
     /// followed by 10 ms in which another thread had the processor.
     #[test]
-    fn a_preemption_between_two_readings_is_not_in_the_rate() {
+    fn preemption_between_two_readings_is_not_in_the_rate() {
         use core::cell::Cell;
         for preempted_at in 0..12u64 {
             let time = Cell::new(1_000u64);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_anchor_is_a_reading_however_wide() {
+    fn anchor_is_a_reading_however_wide() {
         let read = |ticks, spread_ticks| Anchor { ticks, spread_ticks, ..Anchor::default() };
         let wide = nearest([read(1, u32::MAX), read(2, u32::MAX), read(3, u32::MAX)]);
         assert_ne!(wide.ticks, 0, "an anchor that nobody read");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_must_use_the_counter_too() {
+    fn kernel_must_use_the_counter_too() {
         for (text, expected) in [
             (&b"tsc\n"[..], true),
             (b"kvm-clock\n", false),

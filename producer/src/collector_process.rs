@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_noticed_by_the_hang_up() {
+    fn missing_program_is_noticed_by_the_hang_up() {
         let arguments = [c"x".as_ptr(), core::ptr::null()];
         // SAFETY: both arrays are null-terminated and outlive the call.
         let socket = unsafe { start(c"/nonexistent/x", arguments.as_ptr(), arguments.as_ptr().add(1)) };

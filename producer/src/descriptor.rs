@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_descriptor_is_out_of_the_way_and_goes_when_it_is_cleared() {
+    fn kept_descriptor_is_out_of_the_way_and_goes_when_it_is_cleared() {
         let slot = DescriptorSlot::new(Descriptor::from_raw(file()).unwrap().out_of_the_way());
         let number = slot.get().number().unwrap();
         assert!(number >= HIGH);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_became_another_file_is_not_closed() {
+    fn descriptor_that_became_another_file_is_not_closed() {
         let (ours, theirs) = (file(), file());
         let slot = DescriptorSlot::new(Descriptor::from_raw(ours).unwrap());
         // SAFETY: the test's own descriptors.

@@ -138,7 +138,7 @@ mod tests {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     #[test]
-    fn a_child_sees_zero_and_its_parent_does_not() {
+    fn child_sees_zero_and_its_parent_does_not() {
         let _alone = ALONE.lock().unwrap();
         prepare();
         set_generation(7);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_may_write_where_its_parent_s_segment_was() {
+    fn child_may_write_where_its_parent_s_segment_was() {
         use crate::segment::{Segment, SegmentPlan};
         let _alone = ALONE.lock().unwrap();
         prepare();
@@ -180,7 +180,7 @@ mod tests {
     /// On x86 this test cannot fail by itself. Under the thread sanitizer (`-Zsanitizer=thread`) it reports
     /// a data race as soon as one of the two orderings is weaker.
     #[test]
-    fn who_sees_the_generation_sees_what_came_before_it() {
+    fn generation_is_visible_only_after_earlier_stores() {
         struct Plain(core::cell::UnsafeCell<u64>);
         // SAFETY: the generation orders the one write before the one read.
         unsafe impl Sync for Plain {}

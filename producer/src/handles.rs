@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_answers_undefined() {
+    fn full_table_answers_undefined() {
         let table = Handles::new(16).unwrap();
         let answers: Vec<u32> = (1..=32u64).map(|key| table.get_or_define(key << 8, || key as u32)).collect();
         assert!(answers.iter().filter(|id| **id != 0).count() <= 16);

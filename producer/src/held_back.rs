@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn all_but_faults_wait_until_the_last_one_goes() {
+    fn signals_but_faults_wait_until_the_last_guard_is_dropped() {
         let before = held();
         {
             let _outer = HeldBack::new();

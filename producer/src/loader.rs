@@ -182,7 +182,7 @@ mod tests {
 
     /// Fork handlers registered before ours run after it, on the thread that forks.
     #[test]
-    fn who_forks_may_read_it() {
+    fn forking_thread_may_read_the_list() {
         let _alone = ALONE.lock().unwrap();
         objects();
         FORKS.fetch_add(1, Ordering::SeqCst);

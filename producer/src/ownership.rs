@@ -56,7 +56,7 @@ mod tests {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 
     #[test]
-    fn only_a_folder_that_nobody_else_enters_will_do() {
+    fn folder_that_others_can_enter_is_refused() {
         let folder = std::env::temp_dir().join(format!("gputrace-ownership-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_knows_who_made_the_other_end() {
+    fn kernel_names_the_user_of_the_other_end() {
         let mut ends = [0; 2];
         // SAFETY: room for two descriptors, closed below.
         unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, ends.as_mut_ptr()) };

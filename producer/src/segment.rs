@@ -274,7 +274,7 @@ mod tests {
     use gputrace_wire::segment::Layout;
 
     #[test]
-    fn a_segment_reads_as_it_was_planned() {
+    fn segment_reads_as_it_was_planned() {
         for plan in [SegmentPlan::PRIMARY, SegmentPlan::PRIMARY_SMALL, SegmentPlan::MORE_THREADS] {
             let (segment, descriptor) = Segment::create(plan).unwrap();
             assert!(Layout::read(segment.header, segment.bytes).is_err(), "not before it is published");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_on_files_is_an_answer_and_no_signal() {
+    fn file_size_limit_is_an_error_and_no_signal() {
         for (limit_bytes, expected) in [(16 << 20, 1), (1 << 20, 0)] {
             // SAFETY: the child makes system calls only and exits.
             let pid = unsafe { libc::fork() };
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_cannot_be_resized() {
+    fn file_cannot_be_resized() {
         let (_, descriptor) = Segment::create(SegmentPlan::MORE_THREADS).unwrap();
         let sealed = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: the test's own descriptor.

@@ -489,7 +489,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_that_somebody_went_on_from_is_not_taken_over() {
+    fn state_that_has_changed_is_not_taken_over() {
         // The state that a forked child inherits: RUNNING, of its parent. Two of its threads read it.
         let inherited = u64::from(own_pid().cast_unsigned() + 1) << 32 | u64::from(state::RUNNING);
         STATE.store(inherited, Ordering::Release);

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_changed_hands_is_left_alone() {
+    fn descriptor_that_was_reused_is_left_alone() {
         let (ours, theirs) = pair();
         // SAFETY: the test's own descriptors: the number is given to another socket.
         unsafe { libc::dup2(theirs, ours.descriptor().unwrap()) };
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_and_not_taken_for_a_hang_up() {
+    fn long_text_is_cut_and_not_taken_for_a_hang_up() {
         let (ours, theirs) = pair();
         let other = Socket::from_raw(theirs).unwrap();
         let text = vec![b'x'; TEXT_MAX];
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_packet_that_lies_about_its_text_is_nonsense() {
+    fn cut_packet_that_lies_about_its_text_is_nonsense() {
         for said in [200, u32::MAX] {
             let head = Head { text_bytes: said, ..Head::new(kind::DONE, 1, 1, 1) };
             let mut packet = [0; 64];
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_accepts_late_is_waited_for() {
+    fn listener_that_accepts_late_is_waited_for() {
         use std::os::fd::AsRawFd;
         let listener = Listener::new("late");
         let first = listener.connect().recv_timeout(ENOUGH).expect("it returns").expect("there is room");
@@ -410,13 +410,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_listening_is_no_socket() {
+    fn socket_without_a_listener_is_an_error() {
         assert_eq!(Socket::connect(b"/nonexistent/socket").unwrap_err(), NotConnected::Nobody);
         assert_eq!(Socket::connect(&[b'x'; 300]).unwrap_err(), NotConnected::Nobody);
     }
 
     #[test]
-    fn a_socket_in_a_folder_that_others_enter_is_not_ours() {
+    fn socket_in_a_folder_that_others_enter_is_not_ours() {
         use std::os::unix::fs::PermissionsExt;
         let listener = Listener::new("open");
         let folder = listener.0.parent().unwrap();

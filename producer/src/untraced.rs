@@ -60,7 +60,7 @@ mod tests {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 
     #[test]
-    fn word_is_left_in_a_folder_of_ones_own_alone_and_only_once() {
+    fn note_is_left_once_and_only_in_a_folder_of_this_user() {
         let folder = std::env::temp_dir().join(format!("gputrace-untraced-{}", system::getpid()));
         let _ = fs::remove_dir_all(&folder);
         fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ends_are_known() {
+    fn ends_are_known() {
         assert_eq!(device_attribute(16, 0), Ok(132));
         assert_eq!(device_attribute(0, 0), Err(Code::INVALID_VALUE));
         assert_eq!(device_attribute(5000, 0), Err(Code::INVALID_VALUE));

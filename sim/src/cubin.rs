@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cubin_s_kernels_are_its_sections_of_code() {
+    fn cubin_s_kernels_are_its_sections_of_code() {
         let image = include_bytes!("../../tests/fixtures/cubins/two.cubin");
         let names: Vec<_> = read(image).unwrap().entries.into_iter().map(|entry| entry.name).collect();
         assert_eq!(names, ["second", "first"]);

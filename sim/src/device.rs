@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_beyond_the_last_is_refused() {
+    fn device_beyond_the_last_is_refused() {
         assert_eq!(check(-1), Err(Code::INVALID_DEVICE));
         assert_eq!(check(64), Err(Code::INVALID_DEVICE));
     }

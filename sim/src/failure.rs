@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nth_call_fails() {
+    fn nth_call_fails() {
         let mut rules = Rules::parse("cuA:2=7, cuB:*=700").unwrap();
         assert_eq!([rules.count("cuA"), rules.count("cuA"), rules.count("cuA")], [None, Some(Code(7)), None]);
         assert_eq!([rules.count("cuB"), rules.count("cuB")], [Some(Code(700)); 2]);

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_is_like_its_original_and_outlives_it() {
+    fn clone_is_like_its_original_and_outlives_it() {
         let mut world = World::new();
         let (graph, child) = (world.create_graph().unwrap(), world.create_graph().unwrap());
         world.add_node(child, &[], NodeWork::Empty).unwrap();

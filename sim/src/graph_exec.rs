@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_keeps_order_through_children() {
+    fn plan_keeps_order_through_children() {
         let mut world = World::new();
         let (graph, child) = (world.create_graph().unwrap(), world.create_graph().unwrap());
         let inner = world.add_node(child, &[], NodeWork::Free { address: 1 }).unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_needs_the_same_shape() {
+    fn update_needs_the_same_shape() {
         let mut world = World::new();
         let (one, other) = (world.create_graph().unwrap(), world.create_graph().unwrap());
         let a = world.add_node(one, &[], NodeWork::Empty).unwrap();

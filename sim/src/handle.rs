@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removed_handle_stays_wrong() {
+    fn removed_handle_stays_wrong() {
         let mut table = Table::new(3, Code::INVALID_HANDLE);
         let first = table.insert("a").unwrap();
         assert_eq!(table.get(first), Ok(&"a"));

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_limit_limits() {
+    fn limits_are_each_applied() {
         assert_eq!(blocks(16, 0, 0, 32), 32, "blocks");
         assert_eq!(blocks(16, 0, 0, 256), 8, "warps");
         assert_eq!(blocks(64, 0, 0, 256), 4, "registers");

@@ -440,7 +440,7 @@ $L__BB0_1:
 ";
 
     #[test]
-    fn entries_and_resources() {
+    fn entries_and_resources_are_read() {
         let image = read(TEXT).unwrap();
         assert_eq!((image.version, image.target), (83, 90));
         let add = &image.entries[0];
@@ -457,7 +457,7 @@ $L__BB0_1:
     }
 
     #[test]
-    fn variables_and_their_first_values() {
+    fn variables_and_their_first_values_are_read() {
         let image = read(TEXT).unwrap();
         assert_eq!(image.variables[0].name, "table");
         assert_eq!(image.variables[0].bytes, [1, 0, 0, 0, 16, 0, 0, 0, 255, 255, 255, 255]);
@@ -466,7 +466,7 @@ $L__BB0_1:
     }
 
     #[test]
-    fn what_is_no_ptx_is_refused() {
+    fn text_that_is_no_ptx_is_refused() {
         assert_eq!(read("hello"), Err(Code::INVALID_PTX));
         assert_eq!(read(".version 8.0\n.target sm_90\n.visible .entry k( {"), Err(Code::INVALID_PTX));
         assert_eq!(read(".version 8.0\n.target sm_120\n"), Err(Code::NO_BINARY_FOR_GPU));
@@ -516,7 +516,7 @@ $L__BB0_1:
     }
 
     #[test]
-    fn on_one_line() {
+    fn ptx_on_one_line_is_read() {
         let image =
             read(".version 7.0 .target sm_80 .address_size 64 .visible .entry k(.param .u64 p) { ret; }")
                 .unwrap();

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_ends_with_the_text() {
+    fn unterminated_comment_ends_with_the_text() {
         assert_eq!(tokens("a /* b"), [Token::Word("a")]);
         assert_eq!(tokens("a \"b"), [Token::Word("a")]);
         assert_eq!(tokens("a /"), [Token::Word("a"), Token::Mark(b'/')]);

@@ -97,8 +97,8 @@ programs! {
 }
 
 #[test]
-fn a_graph_made_before_its_kind_went_on_ends_the_program() {
-    let output = run("a_graph_made_before_its_kind_went_on_ends_the_program", "graph_too_early", &[]);
+fn graph_made_before_its_kind_went_on_ends_the_program() {
+    let output = run("graph_made_before_its_kind_went_on_ends_the_program", "graph_too_early", &[]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.signal(), Some(6), "{said}");
     assert!(said.starts_with("launching\n"), "{said}");

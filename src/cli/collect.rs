@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use gputrace_collector::command_line;
-use gputrace_collector::session::{self, Recorder, RecorderConfig, Source};
+use gputrace_collector::session::{self, ProcessSource, Recorder, RecorderConfig};
 use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 
 use crate::cli::failure::Failure;
@@ -137,14 +137,14 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
     let name = matches.get_one::<OsString>("program").cloned().unwrap_or_else(|| name_of(pid));
     let folder = choose_folder(settings.output.clone(), &name, pid)?;
     let config = RecorderConfig {
-        source: Source::Connected(socket),
+        source: ProcessSource::Connected(socket),
         trace_path: folder.file(TRACE),
         begin: recording::begin(command_of(pid), settings.redacts),
         flight: flight_recorder::config(settings.limits.flight, &folder, &settings.flames),
         max_bytes: settings.limits.max_bytes,
         rotation: None,
         // Nobody reads the messages of this collector before the end.
-        hears_trace_news: None,
+        on_trace_event: None,
     };
     let command = command_line::masked(&config.begin.command);
     let trace = config.trace_path.clone();

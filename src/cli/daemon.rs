@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gputrace_collector::session::{Recorder, RecorderConfig, Source};
+use gputrace_collector::session::{ProcessSource, Recorder, RecorderConfig};
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::otlp::{self, Audience};
@@ -41,13 +41,13 @@ pub fn collect(
     let signals = hold_signals();
     let trace = folder.file(TRACE);
     let config = RecorderConfig {
-        source: Source::Standing { directory },
+        source: ProcessSource::Daemon { directory },
         trace_path: trace.clone(),
         begin: recording::begin(std::env::args().collect(), settings.redacts),
         flight: flight_recorder::config(settings.limits.flight, folder, &settings.flames),
         max_bytes: settings.limits.max_bytes,
         rotation: rotation.map(|rotation| rotation.config(folder, &settings.flames)),
-        hears_trace_news: Some(recording::say_at_once),
+        on_trace_event: Some(recording::say_at_once),
     };
     let (sinks, mut sending) = otlp::start(&settings.otlp, Audience::Person, recording::DRAIN);
     // Of a trace that is cut, each file is added up by itself, once it is closed.

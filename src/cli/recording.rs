@@ -14,7 +14,7 @@ use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::batch::{ProcessEnd, SessionBegin};
 use gputrace_collector::command_line;
 use gputrace_collector::model::Process;
-use gputrace_collector::session::{Recorder, RecorderConfig, Recording, Source, TraceNews};
+use gputrace_collector::session::{ProcessSource, Recorder, RecorderConfig, Recording, TraceEvent};
 use gputrace_collector::spans;
 
 use crate::cli::failure::{Failure, reason};
@@ -161,13 +161,13 @@ impl Preparation {
         }
         let Settings { limits, flames, .. } = &request.settings;
         RecorderConfig {
-            source: Source::Listen { directory: self.session.path().to_path_buf() },
+            source: ProcessSource::Listen { directory: self.session.path().to_path_buf() },
             trace_path: self.folder.file(TRACE),
             begin,
             flight: flight_recorder::config(limits.flight, &self.folder, flames),
             max_bytes: limits.max_bytes,
             rotation: None,
-            hears_trace_news: Some(say_at_once),
+            on_trace_event: Some(say_at_once),
         }
     }
 
@@ -292,21 +292,21 @@ fn warn_about_running(recording: &Recording<Aggregates>) {
 }
 
 /// Warns at once: the program runs on, perhaps for days, and its user may free some space.
-pub fn say_at_once(change: &TraceNews) {
+pub fn say_at_once(change: &TraceEvent) {
     match change {
-        TraceNews::Stopped(error) => {
+        TraceEvent::Stopped(error) => {
             let hint =
                 "free some space to continue the file; events meanwhile are in this run's summary only";
             say(format_args!("{}", Failure::from(*error).hint(hint)));
         }
-        TraceNews::GoesOn { left_out } => say(format_args!(
+        TraceEvent::GoesOn { left_out } => say(format_args!(
             "gputrace: warning: the trace file is written again; {left_out} entries are in this run's summary only"
         )),
-        TraceNews::NotRotated(error) => {
+        TraceEvent::NotRotated(error) => {
             let hint = "the trace file is written on; rotation is tried again every 10 s";
             say(format_args!("{}", Failure::from(*error).hint(hint)));
         }
-        TraceNews::Removed(path) => say(format_args!(
+        TraceEvent::Removed(path) => say(format_args!(
             "gputrace: warning: {} was removed or moved; recording continues into that file",
             printable::name(path)
         )),

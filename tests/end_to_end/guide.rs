@@ -1,7 +1,7 @@
 //! The commands of docs/guide run as they stand, on the simulated device.
 //!
 //! A folder in front of PATH has the programs that the commands name: each runs a small traced program.
-//! Commands that need a back end or a daemon are left out (otlp.rs and standing.rs have those).
+//! Commands that need a back end or a daemon are left out (otlp.rs and daemon.rs have those).
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

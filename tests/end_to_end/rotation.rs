@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::daemon::{Collector, Program, report, socket, wait_until};
 use crate::harness::back_end::{BackEnd, Reply, spans_of};
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
@@ -16,7 +17,6 @@ use crate::harness::session::ctl;
 use crate::harness::tool::{count, dropped, gputrace};
 use crate::metrics::Metrics;
 use crate::nvtx;
-use crate::standing::{Collector, Program, report, socket, wait_until};
 
 /// The closed trace files in a folder, in order.
 fn closed(folder: &Path) -> Vec<PathBuf> {

@@ -70,12 +70,12 @@ pub fn hexadecimal(digits: &[u8]) -> Option<u128> {
 
 /// The active span of the ring's thread from here on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct WorksFor {
+pub struct CallerEntry {
     pub caller: Caller,
     pub ticks: u64,
 }
 
-impl WorksFor {
+impl CallerEntry {
     pub fn to_cell(&self) -> Cell {
         let mut cell = Cell::new(kind::CALLER, 1, 0);
         cell.put_u64(8, self.ticks);
@@ -83,8 +83,8 @@ impl WorksFor {
         cell
     }
 
-    pub fn from_cell(cell: &Cell) -> WorksFor {
-        WorksFor { caller: Caller::of_cell(cell), ticks: cell.u64_at(8) }
+    pub fn from_cell(cell: &Cell) -> CallerEntry {
+        CallerEntry { caller: Caller::of_cell(cell), ticks: cell.u64_at(8) }
     }
 }
 
@@ -99,9 +99,9 @@ mod tests {
             let [lower, upper, span, ticks] = words;
             let caller = Caller { trace: [lower, upper], span, flags, remote };
             let caller = if span == 0 || lower | upper == 0 { Caller::NOBODY } else { caller };
-            let works = WorksFor { caller, ticks };
-            prop_assert_eq!(WorksFor::from_cell(&works.to_cell()), works);
-            prop_assert_eq!(works.to_cell().kind(), kind::CALLER);
+            let entry = CallerEntry { caller, ticks };
+            prop_assert_eq!(CallerEntry::from_cell(&entry.to_cell()), entry);
+            prop_assert_eq!(entry.to_cell().kind(), kind::CALLER);
             prop_assert_eq!(Caller::of_cell(&caller.to_further_cell()), caller);
         }
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_id_is_nobody_s() {
+    fn incomplete_id_counts_as_none() {
         for (trace, span) in [([0, 0], 7), ([1, 0], 0)] {
             let caller = Caller { trace, span, flags: 1, remote: 1 };
             assert_eq!(Caller::of_cell(&caller.to_further_cell()), Caller::NOBODY);

@@ -5,9 +5,9 @@
 
 use crate::cell::{Cell, kind};
 
-/// Place and time, common to every device record.
+/// Where and when the device executed the work: common to every device record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Place {
+pub struct Execution {
     /// Joins the record to the host call that caused it. All nodes of a graph launch share one.
     pub correlation: u32,
     pub start_ns: u64,
@@ -23,7 +23,7 @@ pub struct Place {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Kernel {
-    pub place: Place,
+    pub execution: Execution,
     /// Name definition.
     pub name: u32,
     pub grid: [u32; 3],
@@ -42,7 +42,7 @@ pub struct Kernel {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceCopy {
-    pub place: Place,
+    pub execution: Execution,
     pub bytes: u64,
     /// The vendor's copy kind (CUPTI: `CUpti_ActivityMemcpyKind`).
     pub copy_kind: u8,
@@ -56,7 +56,7 @@ pub struct DeviceCopy {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceFill {
-    pub place: Place,
+    pub execution: Execution,
     pub bytes: u64,
     pub value: u32,
     pub memory: u8,
@@ -65,10 +65,10 @@ pub struct DeviceFill {
 /// A graph launch as one record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceGraph {
-    pub place: Place,
+    pub execution: Execution,
 }
 
-impl Place {
+impl Execution {
     fn put(&self, cell: &mut Cell) {
         cell.put_u32(4, self.correlation);
         cell.put_u64(8, self.start_ns);
@@ -80,8 +80,8 @@ impl Place {
         cell.put_u32(40, self.graph);
     }
 
-    fn get(cell: &Cell) -> Place {
-        Place {
+    fn get(cell: &Cell) -> Execution {
+        Execution {
             correlation: cell.u32_at(4),
             start_ns: cell.u64_at(8),
             end_ns: cell.u64_at(16),
@@ -103,7 +103,7 @@ impl Kernel {
     #[inline]
     pub fn to_cells(&self) -> [Cell; 2] {
         let mut first = Cell::new(kind::DEVICE_KERNEL, 2, 0);
-        self.place.put(&mut first);
+        self.execution.put(&mut first);
         first.put_u32(44, self.name);
         first.put_u32(48, self.grid[0]);
         first.put_u16(52, self.grid[1].min(0xffff) as u16);
@@ -128,7 +128,7 @@ impl Kernel {
 
     pub fn from_cells(first: &Cell, second: &Cell) -> Kernel {
         Kernel {
-            place: Place::get(first),
+            execution: Execution::get(first),
             name: first.u32_at(44),
             grid: [first.u32_at(48), first.u16_at(52).into(), first.u16_at(54).into()],
             block: [first.u16_at(56), first.u16_at(58), first.u16_at(60)],
@@ -148,7 +148,7 @@ impl Kernel {
 impl DeviceCopy {
     pub fn to_cell(&self) -> Cell {
         let mut cell = Cell::new(kind::DEVICE_COPY, 1, 0);
-        self.place.put(&mut cell);
+        self.execution.put(&mut cell);
         cell.put_u8(44, self.copy_kind);
         cell.put_u8(45, self.source_memory);
         cell.put_u8(46, self.target_memory);
@@ -161,7 +161,7 @@ impl DeviceCopy {
 
     pub fn from_cell(cell: &Cell) -> DeviceCopy {
         DeviceCopy {
-            place: Place::get(cell),
+            execution: Execution::get(cell),
             copy_kind: cell.u8_at(44),
             source_memory: cell.u8_at(45),
             target_memory: cell.u8_at(46),
@@ -176,7 +176,7 @@ impl DeviceCopy {
 impl DeviceFill {
     pub fn to_cell(&self) -> Cell {
         let mut cell = Cell::new(kind::DEVICE_FILL, 1, 0);
-        self.place.put(&mut cell);
+        self.execution.put(&mut cell);
         cell.put_u32(44, self.value);
         cell.put_u64(48, self.bytes);
         cell.put_u8(56, self.memory);
@@ -185,7 +185,7 @@ impl DeviceFill {
 
     pub fn from_cell(cell: &Cell) -> DeviceFill {
         DeviceFill {
-            place: Place::get(cell),
+            execution: Execution::get(cell),
             value: cell.u32_at(44),
             bytes: cell.u64_at(48),
             memory: cell.u8_at(56),
@@ -196,12 +196,12 @@ impl DeviceFill {
 impl DeviceGraph {
     pub fn to_cell(&self) -> Cell {
         let mut cell = Cell::new(kind::DEVICE_GRAPH, 1, 0);
-        self.place.put(&mut cell);
+        self.execution.put(&mut cell);
         cell
     }
 
     pub fn from_cell(cell: &Cell) -> DeviceGraph {
-        DeviceGraph { place: Place::get(cell) }
+        DeviceGraph { execution: Execution::get(cell) }
     }
 }
 
@@ -210,9 +210,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn place() -> impl Strategy<Value = Place> {
+    fn execution() -> impl Strategy<Value = Execution> {
         (any::<[u32; 3]>(), any::<[u64; 3]>(), any::<[u16; 2]>()).prop_map(
-            |([correlation, stream, graph], [start_ns, end_ns, graph_node], [device, context])| Place {
+            |([correlation, stream, graph], [start_ns, end_ns, graph_node], [device, context])| Execution {
                 correlation,
                 start_ns,
                 end_ns,
@@ -227,10 +227,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn kernels_round_trip(place in place(), a: [u32; 6], g: [u16; 2], block: [u16; 3], cluster: [u8; 3],
+        fn kernels_round_trip(execution in execution(), a: [u32; 6], g: [u16; 2], block: [u16; 3], cluster: [u8; 3],
                               registers: u16, launch_type: u8, queued_ns: u64, submitted_ns: u64) {
             let kernel = Kernel {
-                place, name: a[0], grid: [a[1], g[0].into(), g[1].into()], block, cluster, registers,
+                execution, name: a[0], grid: [a[1], g[0].into(), g[1].into()], block, cluster, registers,
                 static_shared_bytes: a[2], dynamic_shared_bytes: a[3], local_bytes_per_thread: a[4],
                 shared_executed_bytes: a[5], launch_type, queued_ns, submitted_ns,
             };
@@ -241,26 +241,26 @@ mod tests {
         }
 
         #[test]
-        fn copies_and_fills_round_trip(place in place(), bytes: u64, value: u32, b: [u8; 4], d: [u16; 2]) {
+        fn copies_and_fills_round_trip(execution in execution(), bytes: u64, value: u32, b: [u8; 4], d: [u16; 2]) {
             let copy = DeviceCopy {
-                place, bytes, copy_kind: b[0], source_memory: b[1], target_memory: b[2], flags: b[3],
+                execution, bytes, copy_kind: b[0], source_memory: b[1], target_memory: b[2], flags: b[3],
                 source_device: d[0], target_device: d[1],
             };
             prop_assert_eq!(DeviceCopy::from_cell(&copy.to_cell()), copy);
-            let fill = DeviceFill { place, bytes, value, memory: b[0] };
+            let fill = DeviceFill { execution, bytes, value, memory: b[0] };
             prop_assert_eq!(DeviceFill::from_cell(&fill.to_cell()), fill);
-            let graph = DeviceGraph { place };
+            let graph = DeviceGraph { execution };
             prop_assert_eq!(DeviceGraph::from_cell(&graph.to_cell()), graph);
         }
     }
 
     #[test]
-    fn records_without_times_say_so() {
-        let timed = Place { start_ns: 5, end_ns: 9, ..Place::default() };
+    fn records_without_times_have_no_timing() {
+        let timed = Execution { start_ns: 5, end_ns: 9, ..Execution::default() };
         assert!(timed.has_timing());
-        assert!(!Place { start_ns: 0, ..timed }.has_timing());
-        assert!(!Place { end_ns: 4, ..timed }.has_timing());
-        assert!(!Place { end_ns: 0, ..timed }.has_timing());
-        assert!(!Place { end_ns: u64::MAX, ..timed }.has_timing());
+        assert!(!Execution { start_ns: 0, ..timed }.has_timing());
+        assert!(!Execution { end_ns: 4, ..timed }.has_timing());
+        assert!(!Execution { end_ns: 0, ..timed }.has_timing());
+        assert!(!Execution { end_ns: u64::MAX, ..timed }.has_timing());
     }
 }

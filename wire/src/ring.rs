@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pushed_is_read_in_order_across_the_wrap() {
+    fn entries_are_read_in_order_across_the_wrap() {
         let memory = Memory::cells(4);
         let mut producer = Producer::new(memory.ring());
         let mut consumer = Consumer::new(memory.ring());
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_there_for_the_next_consumer() {
+    fn held_cells_are_read_by_the_next_consumer() {
         let memory = Memory::cells(4);
         let mut producer = Producer::new(memory.ring());
         let mut consumer = Consumer::new(memory.ring());
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_drops_whole_entries_and_recovers() {
+    fn full_ring_drops_whole_entries_and_recovers() {
         let memory = Memory::cells(4);
         let mut producer = Producer::new(memory.ring());
         let mut consumer = Consumer::new(memory.ring());
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_owner_goes_on_where_the_last_one_stopped() {
+    fn new_owner_continues_where_the_last_one_stopped() {
         let memory = Memory::cells(8);
         assert!(Producer::new(memory.ring()).push(&[cell(1)]));
         assert!(Producer::new(memory.ring()).push(&[cell(2)]));

@@ -12,16 +12,16 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::thread;
 
 /// A ring as it lies in shared memory.
-struct Memory {
+struct SharedRing {
     state: AtomicU32,
     head: AtomicU64,
     tail: AtomicU64,
     words: Vec<AtomicU64>,
 }
 
-impl Memory {
-    fn cells(count: usize) -> Arc<Memory> {
-        Arc::new(Memory {
+impl SharedRing {
+    fn cells(count: usize) -> Arc<SharedRing> {
+        Arc::new(SharedRing {
             state: AtomicU32::new(ring_state::FREE),
             head: AtomicU64::new(0),
             tail: AtomicU64::new(0),
@@ -62,12 +62,12 @@ impl Memory {
 /// A consumer that also proves that nobody else may touch a slot while it is read.
 struct Reader<'a> {
     consumer: Consumer<'a>,
-    memory: &'a Memory,
+    memory: &'a SharedRing,
     seen: Vec<u64>,
 }
 
 impl<'a> Reader<'a> {
-    fn new(memory: &'a Memory) -> Self {
+    fn new(memory: &'a SharedRing) -> Self {
         Reader { consumer: Consumer::new(memory.ring()), memory, seen: Vec::new() }
     }
 
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
 #[test]
 fn cells_come_whole_and_in_order_across_the_wrap() {
     loom::model(|| {
-        let memory = Memory::cells(2);
+        let memory = SharedRing::cells(2);
         let producing = memory.clone();
         let producer = thread::spawn(move || {
             let mut producer = Producer::new(producing.ring());
@@ -117,9 +117,9 @@ fn cells_come_whole_and_in_order_across_the_wrap() {
 }
 
 #[test]
-fn an_entry_of_two_cells_is_seen_whole_or_not_at_all() {
+fn entry_of_two_cells_is_seen_whole_or_not_at_all() {
     loom::model(|| {
-        let memory = Memory::cells(2);
+        let memory = SharedRing::cells(2);
         let producing = memory.clone();
         let producer = thread::spawn(move || {
             let mut producer = Producer::new(producing.ring());
@@ -139,9 +139,9 @@ fn an_entry_of_two_cells_is_seen_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_ring_changes_hands_without_losing_or_mixing_cells() {
+fn ring_changes_hands_without_losing_or_mixing_cells() {
     loom::model(|| {
-        let memory = Memory::cells(2);
+        let memory = SharedRing::cells(2);
         let owning = memory.clone();
         let other = thread::spawn(move || owning.own_and_push(&[Cell([10])]));
         let consuming = memory.clone();
@@ -164,9 +164,9 @@ fn a_ring_changes_hands_without_losing_or_mixing_cells() {
 }
 
 #[test]
-fn a_new_consumer_goes_on_where_the_last_one_stopped() {
+fn new_consumer_continues_where_the_last_one_stopped() {
     loom::model(|| {
-        let memory = Memory::cells(2);
+        let memory = SharedRing::cells(2);
         let producing = memory.clone();
         let producer = thread::spawn(move || {
             let mut producer = Producer::new(producing.ring());
@@ -189,16 +189,16 @@ fn a_new_consumer_goes_on_where_the_last_one_stopped() {
 /// Waits until the first slot was given back, without an ordering of its own: as if something
 /// outside the ring had said so. (Waiting also makes the model explore this order; its reduction
 /// remembers only the last access to a word and would miss it.)
-fn wait_for_the_first_release(memory: &Memory) {
+fn wait_for_the_first_release(memory: &SharedRing) {
     while memory.tail.load(Ordering::Relaxed) == 0 {
         thread::yield_now();
     }
 }
 
 #[test]
-fn a_new_owner_reuses_only_slots_that_were_given_back() {
+fn new_owner_reuses_only_slots_that_were_given_back() {
     loom::model(|| {
-        let memory = Memory::cells(2);
+        let memory = SharedRing::cells(2);
         assert!(Producer::new(memory.ring()).push(&[Cell([1]), Cell([2])]));
         let consuming = memory.clone();
         let consumer = thread::spawn(move || {
@@ -217,9 +217,9 @@ fn a_new_owner_reuses_only_slots_that_were_given_back() {
 }
 
 #[test]
-fn a_consumer_that_takes_over_answers_for_the_reads_of_the_last_one() {
+fn consumer_that_takes_over_frees_the_slots_of_the_last_one() {
     loom::model(|| {
-        let memory = Memory::cells(2);
+        let memory = SharedRing::cells(2);
         let mut producer = Producer::new(memory.ring());
         assert!(producer.push(&[Cell([1]), Cell([2])]));
         let reading = memory.clone();
@@ -241,9 +241,9 @@ fn a_consumer_that_takes_over_answers_for_the_reads_of_the_last_one() {
 }
 
 #[test]
-fn a_position_alone_orders_one_owner_after_the_other() {
+fn position_alone_orders_one_owner_after_the_other() {
     loom::model(|| {
-        let memory = Memory::cells(2);
+        let memory = SharedRing::cells(2);
         let owning = memory.clone();
         let first = thread::spawn(move || assert!(Producer::new(owning.ring()).push(&[Cell([1])])));
         // As if the ring had changed hands without an ordering of its own.
@@ -261,7 +261,7 @@ fn a_position_alone_orders_one_owner_after_the_other() {
 #[test]
 fn free_cells_that_were_seen_can_be_used() {
     loom::model(|| {
-        let memory = Memory::cells(2);
+        let memory = SharedRing::cells(2);
         let mut producer = Producer::new(memory.ring());
         assert!(producer.push(&[Cell([1]), Cell([2])]));
         let consuming = memory.clone();
@@ -317,7 +317,7 @@ impl Definitions {
 }
 
 #[test]
-fn a_definition_is_seen_whole_or_not_at_all() {
+fn definition_is_seen_whole_or_not_at_all() {
     loom::model(|| {
         let definitions = Definitions::words(4);
         let writing = definitions.clone();

@@ -13,16 +13,16 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-struct Memory {
+struct TestRing {
     head: AtomicU64,
     tail: AtomicU64,
     words: Vec<AtomicU64>,
 }
 
-impl Memory {
+impl TestRing {
     /// Positions start anywhere: nothing may depend on a ring's first round.
-    fn new(cells: usize, start: u64) -> Memory {
-        Memory {
+    fn new(cells: usize, start: u64) -> TestRing {
+        TestRing {
             head: AtomicU64::new(start),
             tail: AtomicU64::new(start),
             words: (0..cells * CELL_WORDS).map(|_| AtomicU64::new(0)).collect(),
@@ -62,12 +62,12 @@ fn numbered(number: u64) -> Cell {
 
 proptest! {
     #[test]
-    fn a_ring_is_a_bounded_queue(
+    fn ring_is_a_bounded_queue(
         capacity in (0u32..6).prop_map(|bits| 1usize << bits),
         start in prop_oneof![Just(0u64), any::<u64>(), u64::MAX - 20..=u64::MAX],
         steps in prop::collection::vec(step(), 0..200),
     ) {
-        let memory = Memory::new(capacity, start);
+        let memory = TestRing::new(capacity, start);
         let mut producer = Producer::new(memory.ring());
         let mut consumer = Consumer::new(memory.ring());
         // What is in the ring, oldest first, and how many of those were read and not released.
@@ -114,13 +114,13 @@ proptest! {
     }
 
     #[test]
-    fn a_reader_takes_at_most_a_ring_from_hostile_positions(
+    fn reader_takes_at_most_a_ring_from_hostile_positions(
         capacity in (0u32..6).prop_map(|bits| 1usize << bits),
         [head, tail, later] in any::<[u64; 3]>(),
         distance in 0u64..80,
         near in any::<bool>(),
     ) {
-        let memory = Memory::new(capacity, tail);
+        let memory = TestRing::new(capacity, tail);
         let mut consumer = Consumer::new(memory.ring());
         let head = if near { tail.wrapping_add(distance) } else { head };
         memory.head.store(head, Ordering::Relaxed);
@@ -143,12 +143,12 @@ proptest! {
     }
 
     #[test]
-    fn a_hostile_consumer_cannot_make_a_producer_write_outside(
+    fn hostile_consumer_cannot_make_a_producer_write_outside(
         capacity in (0u32..6).prop_map(|bits| 1usize << bits),
         tails in prop::collection::vec(any::<u64>(), 1..20),
         cells in 0usize..70,
     ) {
-        let memory = Memory::new(capacity, 5);
+        let memory = TestRing::new(capacity, 5);
         let mut producer = Producer::new(memory.ring());
         for tail in tails {
             memory.tail.store(tail, Ordering::Relaxed);
@@ -197,7 +197,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn a_layout_that_passes_lies_inside_the_mapping(
+    fn layout_that_passes_lies_inside_the_mapping(
         header in hostile_header(),
         mapped in prop_oneof![edge(), 8192u64..1 << 20].prop_map(|bytes| bytes as usize),
     ) {
@@ -214,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn a_ring_that_passes_lies_inside_the_mapping(offset in edge(), cells in prop_oneof![edge(), (0u32..64).prop_map(|bits| 1 << bits)], mapped in edge()) {
+    fn ring_that_passes_lies_inside_the_mapping(offset in edge(), cells in prop_oneof![edge(), (0u32..64).prop_map(|bits| 1 << bits)], mapped in edge()) {
         // SAFETY: a struct of atomics only; zeros are a value of each.
         let ring: RingHeader = unsafe { std::mem::zeroed() };
         ring.data_offset.store(offset, Ordering::Relaxed);
@@ -226,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn looking_at_hostile_words_stays_inside_and_ends(
+    fn hostile_words_are_looked_at_inside_the_area(
         // Most words pass for a record's first word or for its second, so that lengths matter.
         words in prop::collection::vec(
             prop_oneof![
@@ -267,7 +267,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_is_its_head_and_its_text(packet in prop::collection::vec(any::<u8>(), 0..200), text_bytes in 0u32..200, honest: bool) {
+    fn message_is_its_head_and_its_text(packet in prop::collection::vec(any::<u8>(), 0..200), text_bytes in 0u32..200, honest: bool) {
         let mut packet = packet;
         if honest && packet.len() >= HEAD_BYTES {
             let head = Head { text_bytes, ..Head::new(1, 2, 3, 4) };

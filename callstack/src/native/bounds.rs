@@ -248,7 +248,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_thread_s_stack_is_where_the_c_library_says_it_is() {
+    fn thread_s_stack_is_where_the_c_library_says_it_is() {
         learn_in_a_thread();
         for bytes in [64 << 10, 1 << 20, 9 << 20] {
             let words = || (described().unwrap(), said());
@@ -282,7 +282,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_first_thread_s_stack_is_known_and_known_anew_when_it_has_grown() {
+    fn first_thread_s_stack_is_known_and_known_anew_when_it_has_grown() {
         look_at_first();
         // SAFETY: as in `look_at_first`.
         let on_it = unsafe { libc::getauxval(libc::AT_RANDOM) };

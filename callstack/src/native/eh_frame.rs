@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_with_a_frame_pointer_is_followed_through_its_prologue() {
+    fn function_with_a_frame_pointer_is_followed_through_its_prologue() {
         // push rbp; mov rbp, rsp; … leave
         let bytes = image("zR", &[0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x02, 50, 0x0c, 7, 8]);
         assert_eq!(rule(&bytes, CODE).map(parts), Ok((Kind::Sp, 8, SavedBp::Unchanged)));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aligned_stack_is_followed() {
+    fn aligned_stack_is_followed() {
         // The CFA in r10; then in the word 8 bytes below where the frame pointer points.
         let aligned = [0x41, 0x0c, 10, 0, 0x41, 0x10, 6, 2, 0x76, 0, 0x41, 0x0f, 3, 0x76, 0x78, 0x06];
         let bytes = image("zR", &aligned);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_cannot_hold_ends_the_stack() {
+    fn rule_that_does_not_fit_ends_the_stack() {
         for instructions in [
             &[0x0c, 3, 16][..],
             &[0x0f, 2, 0x77, 8],
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_cut_or_changed_anywhere_is_read_to_an_end() {
+    fn table_cut_or_changed_anywhere_is_read_to_an_end() {
         let good = image("zR", &[0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x02, 50, 0x0c, 7, 8]);
         let mut pieces = Pieces { common: [0; COMMON_BYTES], function: [0; FUNCTION_BYTES] };
         for at in (0..0x20).chain(0x100..0x120).chain(0x200..0x21e) {

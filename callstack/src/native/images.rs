@@ -331,7 +331,7 @@ mod tests {
 
     /// Where the loader gives no answers: glibc before 2.35.
     #[test]
-    fn that_there_were_too_many_looks_at_what_is_mapped_is_said_once() {
+    fn notice_of_too_many_looks_at_the_mappings_is_written_once() {
         let images = Images::new().unwrap();
         let said = Said(RefCell::new(Vec::new()));
         images.maps_read.store(MAPS_MAX - 1, Ordering::Relaxed);

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn where_runs_cannot_be_placed_the_innermost_frames_are_kept() {
+    fn innermost_frames_are_kept_where_runs_cannot_be_placed() {
         let frames = native(&[OWN, 0, 0, INTERPRETER, EVAL, 0, INTERPRETER, INTERPRETER, 0]);
         let each = [FrameBoundary::UNPLACED; 2];
         assert_eq!(merged(&frames, End::Outermost, &each, Outermost::Whole), "n2 n3 p1 p2");

@@ -184,7 +184,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_copied_and_what_changed_is_copied_anew() {
+    fn missing_page_is_not_copied_and_a_changed_one_is_copied_anew() {
         let start = mapping_of_pages(2);
         let pages = Pages::<2>::of_stacks();
         assert_eq!(pages.word(start + PAGE - 8, 0), Some(word_at(start + PAGE - 8)));
@@ -212,7 +212,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn rooms_are_one_thread_s_at_a_time() {
+    fn slots_are_one_thread_s_at_a_time() {
         let threads = (0..8).map(|number| {
             std::thread::spawn(move || {
                 let start = mapping_of_pages(4 + number);

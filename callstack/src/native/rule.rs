@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_comes_out() {
+    fn rules_round_trip() {
         for kind in [Kind::Unknown, Kind::Sp, Kind::Bp, Kind::AtBp, Kind::Signal, Kind::Outermost] {
             for cfa in [0, 8, 16, -8, 8 * ((1 << 23) - 1), -8 * (1 << 23)] {
                 for bp in

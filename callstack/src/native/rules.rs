@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_found_or_forgotten_and_never_another() {
+    fn rule_is_found_or_forgotten_and_never_another() {
         let rules = Rules::new().unwrap();
         let addresses = || (0..100_000u64).map(|index| 0x7f00_0000_0000 + index * 13);
         for address in addresses() {

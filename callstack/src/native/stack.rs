@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_stack_is_known_at_once() {
+    fn deep_stack_is_known_at_once() {
         learn_in_a_thread();
         #[inline(never)]
         fn down(levels: u32) -> u64 {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_stack_that_nobody_knows_only_pages_that_are_there_are_read() {
+    fn unknown_stack_is_read_only_where_pages_are_mapped() {
         let pages = map(2);
         let mut stack = Stack::of_this_thread(pages + 64);
         assert_eq!(stack.word(pages + 64), Some(0));
@@ -316,7 +316,7 @@ mod tests {
     /// thread on the lower stack is not on its own stack, even if the memory between them is mapped
     /// throughout.
     #[test]
-    fn what_lies_beside_a_thread_s_stack_may_go_at_any_time() {
+    fn memory_beside_a_thread_s_stack_may_be_unmapped_at_any_time() {
         learn_in_a_thread();
         const BESIDE: usize = 16;
         const OWN: usize = 64;
@@ -350,7 +350,7 @@ mod tests {
     /// Memory below the thread's position on its own stack is not certain to be readable: a program may
     /// guard it.
     #[test]
-    fn below_the_thread_nothing_of_its_own_stack_is_certain() {
+    fn own_stack_below_the_thread_is_not_read_directly() {
         learn_in_a_thread();
         let start = map(64);
         on_stack_at(start, 64, || {

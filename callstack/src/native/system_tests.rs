@@ -175,6 +175,6 @@ fn frames_are_those_of_the_system_unwinder() {
 }
 
 #[test]
-fn a_deep_recursion_is_cut() {
+fn deep_recursion_is_cut() {
     chain(0, 2 * FRAMES_MAX as u32);
 }

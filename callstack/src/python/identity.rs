@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_its_own_is_enough() {
+    fn unique_number_is_enough() {
         let layout = Layout::of_minor(12).unwrap();
         let mut bytes = image(&layout, 60);
         let at = (CODE - START) as usize + usize::from(layout.code_version);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_there_is_damage() {
+    fn impossible_value_is_damage() {
         let layout = Layout::of_minor(11).unwrap();
         for (at, offset) in [(CODE, layout.code_name), (CODE, layout.code_file), (CODE, layout.code_table)] {
             for bad in [0, START + 1, START + 0x2000, u64::MAX - 7] {

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_ends_with_the_code_object() {
+    fn life_ends_with_the_code_object() {
         let layout = Layout::of_minor(8).unwrap();
         let other: [u64; 8] = [0, 0, 0, c"type".as_ptr() as u64, 0, 0, original as *const () as u64, 0];
         assert!(!begin(&Checked::new(), &layout, other.as_ptr() as u64), "another type");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_counts_once_the_table_was_full() {
+    fn ends_count_once_the_table_was_full() {
         const SEEN: u64 = 0x7000_0000_0040;
         const UNSEEN: u64 = 0x7000_0000_0080;
         let lives = Lives { numbers: Handles::new(16).unwrap(), ..Lives::new().unwrap() };

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_mapped_is_not_read() {
+    fn unmapped_memory_is_not_read() {
         // SAFETY: a mapping of our own, of two pages of which the second is taken away.
         let page = unsafe {
             let pages = libc::mmap(

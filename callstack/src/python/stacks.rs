@@ -220,7 +220,7 @@ mod tests {
     /// The same function at every depth, with two links that swap their depths, also by a whole turn of the
     /// rotation.
     #[test]
-    fn the_order_of_links_counts_at_any_depth() {
+    fn order_of_links_counts_at_any_depth() {
         let link = |at: u64| (CODE, CODE + 192 + 2 * at);
         let mut fingerprints = Vec::new();
         for one in 0..512 {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn every_depth_of_a_recursion_has_its_fingerprint() {
+    fn recursion_has_a_fingerprint_a_depth() {
         let mut fingerprint = 0;
         let fingerprints = (0..200_000u64).map(|_| {
             fingerprint = mix(fingerprint, CODE, 22);

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_string_is_read() {
+    fn strings_of_all_kinds_are_read() {
         for minor in 8..=12 {
             let layout = Layout::of_minor(minor).unwrap();
             for (text, kind, ascii) in [
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_string_is_not_read() {
+    fn object_that_is_no_string_is_not_read() {
         let layout = Layout::of_minor(12).unwrap();
         let good = string(&layout, &[0x61, 0x62], 1, true);
         assert!(read_back(&layout, &good, 9).is_some());

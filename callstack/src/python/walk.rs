@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn every_version_is_walked_from_the_innermost_out() {
+    fn frames_of_every_version_are_walked_from_the_innermost_out() {
         for minor in 8..=12 {
             let mut process = Process::new(minor);
             let (outer_code, inner_code) = (START + 0x1000, START + 0x2000);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_begun_is_on_its_first_line() {
+    fn frame_that_has_not_begun_is_on_its_first_line() {
         for minor in 8..=12 {
             let mut process = Process::new(minor);
             let code = START + 0x1000;
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_of_frames_is_cut() {
+    fn ring_of_frames_is_cut() {
         let mut process = Process::new(12);
         let frame = START + 0x3000;
         process.frame(frame, START + 0x1000, 0, frame);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_of_the_interpreters_own_frames_ends() {
+    fn ring_of_the_interpreters_own_frames_ends() {
         let mut process = Process::new(12);
         let frame = START + 0x3000;
         process.frame(frame, START + 0x1000, 0, frame);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_code_is_damage() {
+    fn object_that_is_no_code_is_damage() {
         let mut process = Process::new(12);
         let frame = process.frame(START + 0x3000, START + 0x1000, 0, 0);
         process.put(START + 0x1000, process.layout.object_type, CODE_TYPE + 8);

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_one_label_and_any_handle_is_taken() {
+    fn name_is_one_label_and_any_handle_is_taken() {
         assert!(prepare());
         let domain = Label::domain(b"d");
         let label = Label::range(domain, b"forward");

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_s_list_is_the_thread_s_whatever_was_dropped() {
+    fn reader_s_list_is_the_thread_s_whatever_was_dropped() {
         let open = Open::take().unwrap();
         let define = |_| 0;
         let mut random = 1u64;

@@ -243,7 +243,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_node_s_references_are_as_many_as_before() {
+    fn node_s_references_are_as_many_as_before() {
         let name = b"N5torch8autograd14AccumulateGradE\0";
         let mut object = Box::new(Object {
             words: [0, 1 << 63 | 1 << 32 | 2],
@@ -279,7 +279,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_pass_s_number_is_at_least_one_more_than_those_before() {
+    fn pass_s_number_is_at_least_one_more_than_those_before() {
         let engine = engine_of_none();
         assert_eq!((engine.begins(None).at_least, engine.begins(None).at_least), (0, 1));
         engine.is_met(8, 1);
@@ -324,7 +324,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_number_is_read_as_its_pass_begins_until_it_turns_out_to_be_none() {
+    fn number_is_read_as_its_pass_begins_until_it_turns_out_to_be_none() {
         let mut pass = [0u64; 16];
         let at = pass.as_ptr().expose_provenance() as u64;
         let engine = engine_with_offsets();

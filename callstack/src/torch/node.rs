@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_read_through_an_objects_table_of_functions() {
+    fn name_is_read_through_an_objects_table_of_functions() {
         let name = b"N1a11MmBackward0E\0";
         let description = [0u64, name.as_ptr() as u64];
         let table = [description.as_ptr() as u64, 0];

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn those_too_deep_are_not_noted_and_the_others_stay_right() {
+    fn operators_too_deep_are_not_noted_and_the_others_stay_right() {
         for depth in 0..100 {
             begin(0x1000 + depth, depth as u32 + 1, 1);
         }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_on_another_thread_is_forgotten_here() {
+    fn operator_that_ends_on_another_thread_is_forgotten_here() {
         begin(0x51, 1, 1);
         begin(0x52, 2, 1);
         std::thread::spawn(|| end(0x51)).join().unwrap();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn one_without_a_name_is_no_frame() {
+    fn operator_without_a_name_is_no_frame() {
         begin(0x71, 7, 1);
         let alone = hash();
         begin(0x72, UNNAMED, 1);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn another_overload_of_the_operator_around_it_is_no_frame() {
+    fn overload_of_the_enclosing_operator_is_no_frame() {
         begin(0x81, 7, 1);
         let alone = hash();
         begin(0x82, 7, 1);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_another_session_have_no_name_here() {
+    fn operators_of_another_session_have_no_name_here() {
         begin(0x61, 1, 1);
         let mut names = 0;
         each_name(2, |_| names += 1);

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_pass_has_its_number_there() {
+    fn live_pass_has_its_number_there() {
         let mut pass = vec![0u64; 256];
         pass[0x460 / 8] = 1 << 32 | 77;
         let at = pass.as_ptr().expose_provenance() as u64;

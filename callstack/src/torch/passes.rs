@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pass_has_the_stack_of_its_caller() {
+    fn passes_have_the_stacks_of_their_callers() {
         let base = 0x1000_0000;
         for pass in 0..100 {
             note(base + pass * 0x300, numbered(pass as u32), 7, 10 + pass as u32, outside(0x9000 + pass));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_at_or_about_the_address_of_one_that_is_gone_replaces_it() {
+    fn pass_at_or_about_the_address_of_one_that_is_gone_replaces_it() {
         let base = 0x2000_0000;
         note(base, numbered(1), 7, 1, outside(0));
         assert_eq!(find(base + 288, 1, 7).0, 1);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_that_began_unnoticed_gets_nobody_elses_stack() {
+    fn pass_that_began_unnoticed_gets_nobody_elses_stack() {
         let base = 0x3000_0000;
         // One pass that a thread was seen to work on, and one that launched nothing.
         note(base, numbered(40), 7, 1, outside(0));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_whose_number_is_not_known_is_believed_where_no_other_can_be() {
+    fn pass_whose_number_is_not_known_is_believed_where_no_other_can_be() {
         let base = 0x4000_0000;
         note(base, at_least(5), 7, 1, outside(0));
         assert_eq!(find(base + 288, 5, 7).0, 1);

@@ -42,8 +42,8 @@ pub struct Snapshot {
     pub(super) wall_ns: u64,
 }
 
-/// One step of a trace.
-enum Step<'a> {
+/// One piece of a trace.
+enum Piece<'a> {
     Batch(&'a Batch),
     Block(&'a Block),
 }
@@ -54,22 +54,22 @@ impl Snapshot {
     }
 
     /// The trace from begin to end.
-    fn steps<E>(&self, take: &mut dyn FnMut(Step) -> Result<(), E>) -> Result<(), E> {
-        take(Step::Batch(&Batch::SessionBegin(self.begin.clone())))?;
-        take(Step::Batch(&Batch::Excerpt(self.excerpt.clone())))?;
+    fn pieces<E>(&self, take: &mut dyn FnMut(Piece) -> Result<(), E>) -> Result<(), E> {
+        take(Piece::Batch(&Batch::SessionBegin(self.begin.clone())))?;
+        take(Piece::Batch(&Batch::Excerpt(self.excerpt.clone())))?;
         for part in &self.parts {
-            take(Step::Batch(&part.begin))?;
-            part.definitions.iter().try_for_each(|block| take(Step::Block(block)))?;
-            part.before.iter().try_for_each(|batch| take(Step::Batch(batch)))?;
+            take(Piece::Batch(&part.begin))?;
+            part.definitions.iter().try_for_each(|block| take(Piece::Block(block)))?;
+            part.before.iter().try_for_each(|batch| take(Piece::Batch(batch)))?;
         }
-        self.blocks.iter().try_for_each(|block| take(Step::Block(block)))?;
+        self.blocks.iter().try_for_each(|block| take(Piece::Block(block)))?;
         for part in &self.parts {
-            part.ending.iter().try_for_each(|batch| take(Step::Batch(batch)))?;
+            part.ending.iter().try_for_each(|batch| take(Piece::Batch(batch)))?;
         }
         if !self.unrecorded.is_empty() {
-            take(Step::Batch(&Batch::Unrecorded(self.unrecorded.clone())))?;
+            take(Piece::Batch(&Batch::Unrecorded(self.unrecorded.clone())))?;
         }
-        take(Step::Batch(&Batch::SessionEnd { wall_ns: self.wall_ns }))
+        take(Piece::Batch(&Batch::SessionEnd { wall_ns: self.wall_ns }))
     }
 
     /// Writes it as a trace file, replacing one of the same name. Returns its size.
@@ -80,9 +80,9 @@ impl Snapshot {
     }
 
     pub(crate) fn write_to(&self, writer: &mut TraceWriter) -> Result<(), Error> {
-        self.steps(&mut |step| match step {
-            Step::Batch(batch) => writer.write(batch),
-            Step::Block(block) => writer.write_encoded(&block.encoded()),
+        self.pieces(&mut |piece| match piece {
+            Piece::Batch(batch) => writer.write(batch),
+            Piece::Block(block) => writer.write_encoded(&block.encoded()),
         })
     }
 
@@ -90,10 +90,10 @@ impl Snapshot {
     pub fn model<S: Sink>(&self, sink: S) -> io::Result<(Totals, S)> {
         let mut decoder = BlockDecoder::new()?;
         let mut model = Model::new(sink);
-        self.steps::<io::Error>(&mut |step| {
-            match step {
-                Step::Batch(batch) => model.consume(batch),
-                Step::Block(block) => {
+        self.pieces::<io::Error>(&mut |piece| {
+            match piece {
+                Piece::Batch(batch) => model.consume(batch),
+                Piece::Block(block) => {
                     // We encoded these bytes, so this hardly ever fails.
                     let decoded = decoder.decode(&block.encoded());
                     let decoded = decoded.map_err(|reason| io::Error::other(reason.to_string()))?;

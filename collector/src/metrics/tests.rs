@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use gputrace_wire::call::{Call, Detail, Launch};
-use gputrace_wire::caller::{Caller, WorksFor};
+use gputrace_wire::caller::{Caller, CallerEntry};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::counter::Counter;
-use gputrace_wire::device::{Kernel, Place};
+use gputrace_wire::device::{Execution, Kernel};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -196,14 +196,14 @@ fn stream(durations_ns: &[u64]) -> Vec<Batch> {
             ..Call::default()
         };
         let (start_ns, end_ns) = (at_ns + 7_000, at_ns + 7_000 + duration_ns);
-        let place = Place { correlation, start_ns, end_ns, ..Place::default() };
-        let record = Kernel { place, name: 1 + number as u32 % 2, ..Kernel::default() }.to_cells();
+        let execution = Execution { correlation, start_ns, end_ns, ..Execution::default() };
+        let record = Kernel { execution, name: 1 + number as u32 % 2, ..Kernel::default() }.to_cells();
         // Some launches are for a request in another trace.
         let caller = match number % 4 {
             0 | 1 | 3 => Caller::NOBODY,
             _ => Caller { trace: [7, 8 + number as u64], span: 9, flags: 1, remote: 1 },
         };
-        let active_span = WorksFor { caller, ticks: at_ns }.to_cell();
+        let active_span = CallerEntry { caller, ticks: at_ns }.to_cell();
         let cells: Vec<Cell> = [active_span, call.to_cell()].into_iter().chain(record).collect();
         batches.push(Batch::Cells { process: 0, ring: 0, cells });
         let mut values = [0; Counter::COUNT];
@@ -340,8 +340,9 @@ fn many_devices_and_kernels_stay_bounded_and_requests_small() {
     let mut batches = stream(&[]);
     let end = batches.split_off(2);
     for device in 0..3_000u32 {
-        let place = Place { device, start_ns: 5, end_ns: 5 + u64::from(device), ..Place::default() };
-        let cells = Kernel { place, name: device, ..Kernel::default() }.to_cells().to_vec();
+        let execution =
+            Execution { device, start_ns: 5, end_ns: 5 + u64::from(device), ..Execution::default() };
+        let cells = Kernel { execution, name: device, ..Kernel::default() }.to_cells().to_vec();
         batches.push(Batch::Cells { process: 0, ring: 0, cells });
     }
     batches.extend(end);

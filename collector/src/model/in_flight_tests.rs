@@ -4,7 +4,7 @@ use gputrace_wire::call::{self, Call, Detail, Launch, direction, operation, wait
 use gputrace_wire::cell::{Cell, flag, kind};
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{kind as def, rung};
-use gputrace_wire::device::{self, Place};
+use gputrace_wire::device::{self, Execution};
 
 use super::Model;
 use super::in_flight::{InFlight, NEWEST_SHOWN, OLDEST_SHOWN, STREAMS_SHOWN};
@@ -81,9 +81,15 @@ impl InFlightFeed {
 
     fn record_at(&mut self, number: u32, node: u64, start_ns: u64) {
         let end_ns = if start_ns == 0 { 0 } else { start_ns + 5 };
-        let executed =
-            Place { correlation: number, start_ns, end_ns, stream: 13, graph_node: node, ..Place::default() };
-        let cells = device::Kernel { place: executed, name: 9, ..device::Kernel::default() }.to_cells();
+        let executed = Execution {
+            correlation: number,
+            start_ns,
+            end_ns,
+            stream: 13,
+            graph_node: node,
+            ..Execution::default()
+        };
+        let cells = device::Kernel { execution: executed, name: 9, ..device::Kernel::default() }.to_cells();
         self.model.consume(&Batch::Cells { process: 0, ring: RECORDS, cells: cells.to_vec() });
     }
 

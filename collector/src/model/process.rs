@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::{Cell, flag, kind};
 use gputrace_wire::definition::rung;
-use gputrace_wire::device::Place;
+use gputrace_wire::device::Execution;
 
 use crate::batch::{Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::callers::Callers;
@@ -288,12 +288,12 @@ impl ProcessState {
     }
 
     #[inline]
-    fn device_record<S: Sink>(&mut self, ring: &RingState, place: &Place, what: What, sink: &mut S) {
+    fn device_record<S: Sink>(&mut self, ring: &RingState, execution: &Execution, what: What, sink: &mut S) {
         self.saw_device_record = true;
         let epoch = ring.epoch.unwrap_or_else(|| self.epochs.latest());
-        let timing = place.has_timing().then(|| Timing {
-            start_ns: self.clocks.device_to_monotonic_ns(epoch, place.start_ns),
-            duration_ns: place.end_ns - place.start_ns,
+        let timing = execution.has_timing().then(|| Timing {
+            start_ns: self.clocks.device_to_monotonic_ns(epoch, execution.start_ns),
+            duration_ns: execution.end_ns - execution.start_ns,
         });
         if let Some(timing) = timing {
             self.last_seen_ns = self.last_seen_ns.max(timing.start_ns.saturating_add(timing.duration_ns));
@@ -305,18 +305,18 @@ impl ProcessState {
             what,
             call: None,
             timing,
-            device: place.device,
-            context: place.context,
-            stream: place.stream,
-            graph: (place.graph != 0 || place.graph_node != 0).then_some(GraphNode {
-                graph: place.graph,
-                node: place.graph_node,
+            device: execution.device,
+            context: execution.context,
+            stream: execution.stream,
+            graph: (execution.graph != 0 || execution.graph_node != 0).then_some(GraphNode {
+                graph: execution.graph,
+                node: execution.graph_node,
                 nodes: 0,
                 made: None,
             }),
             verdict: Verdict::None,
         };
-        let key = JoinKey { epoch, correlation: place.correlation };
+        let key = JoinKey { epoch, correlation: execution.correlation };
         let mut out = out!(self, sink);
         self.join.record(key, operation, &mut |outcome| out.outcome(outcome));
     }

@@ -11,7 +11,7 @@ use gputrace_wire::clock::Anchor;
 use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{kind as def, library_role, rung};
-use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph, Place};
+use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph, Execution};
 use proptest::prelude::*;
 
 use crate::batch::{Batch, Counters, Definition, Gap, GapReason, ProcessBegin, ProcessEnd, SessionBegin};
@@ -75,12 +75,12 @@ fn launch(correlation: u32, start: u64) -> Call {
     call(kind::LAUNCH, correlation, start, Detail::Launch(Launch { function: 5, ..Launch::default() }))
 }
 
-fn executed(correlation: u32, start_ns: u64) -> Place {
-    Place { correlation, start_ns, end_ns: start_ns + 100, ..Place::default() }
+fn executed(correlation: u32, start_ns: u64) -> Execution {
+    Execution { correlation, start_ns, end_ns: start_ns + 100, ..Execution::default() }
 }
 
-fn kernel(executed: Place) -> [Cell; 2] {
-    device::Kernel { place: executed, name: 9, ..device::Kernel::default() }.to_cells()
+fn kernel(executed: Execution) -> [Cell; 2] {
+    device::Kernel { execution: executed, name: 9, ..device::Kernel::default() }.to_cells()
 }
 
 #[test]
@@ -196,8 +196,8 @@ fn records_without_calls_are_device_only() {
 fn times_that_cannot_be_are_no_timing() {
     let mut feed = ModelFeed::new();
     feed.cells(HOST, &[launch(1, 50).to_cell(), launch(2, 50).to_cell()]);
-    feed.cells(RECORDS, &kernel(Place { start_ns: 0, ..executed(1, 100) }));
-    feed.cells(RECORDS, &kernel(Place { end_ns: 0, ..executed(2, 100) }));
+    feed.cells(RECORDS, &kernel(Execution { start_ns: 0, ..executed(1, 100) }));
+    feed.cells(RECORDS, &kernel(Execution { end_ns: 0, ..executed(2, 100) }));
     let (totals, seen) = feed.finish();
     assert!(seen.operations.iter().all(|o| o.timing.is_none() && o.call.is_some()));
     let counts = totals.counts;
@@ -218,13 +218,13 @@ fn copies_and_fills_are_joined_and_directed_by_their_records() {
         ],
     );
     let record = |correlation, copy_kind| {
-        DeviceCopy { place: executed(correlation, 100), bytes: 64, copy_kind, ..DeviceCopy::default() }
+        DeviceCopy { execution: executed(correlation, 100), bytes: 64, copy_kind, ..DeviceCopy::default() }
             .to_cell()
     };
     feed.cells(RECORDS, &[record(1, 1), record(2, 0)]);
     feed.cells(
         RECORDS,
-        &[DeviceFill { place: executed(3, 100), bytes: 8, ..DeviceFill::default() }.to_cell()],
+        &[DeviceFill { execution: executed(3, 100), bytes: 8, ..DeviceFill::default() }.to_cell()],
     );
     let (totals, seen) = feed.finish();
     let directions: Vec<_> = seen
@@ -245,7 +245,8 @@ fn a_batch_of_copies_meets_all_its_records() {
     let copied = call::Copy { direction: direction::HOST_TO_DEVICE, bytes: 192, count: 3 };
     feed.cells(HOST, &[call(kind::COPY, 1, 10, Detail::Copy(copied)).to_cell()]);
     for _ in 0..3 {
-        let record = DeviceCopy { place: executed(1, 100), bytes: 64, copy_kind: 1, ..DeviceCopy::default() };
+        let record =
+            DeviceCopy { execution: executed(1, 100), bytes: 64, copy_kind: 1, ..DeviceCopy::default() };
         feed.cells(RECORDS, &[record.to_cell()]);
     }
     let (totals, seen) = feed.finish();
@@ -440,12 +441,13 @@ fn launches_without_an_id_are_joined_by_name_and_order() {
     feed.cells(HOST, &[call(kind::GRAPH_LAUNCH, 5, 40, Detail::GraphLaunch { graph: 3 }).to_cell()]);
     feed.cells(HOST, &[call(kind::GRAPH_LAUNCH, 6, 45, Detail::GraphLaunch { graph: 3 }).to_cell()]);
     feed.cells(HOST, &[call(kind::COPY, 7, 50, copy).to_cell()]);
-    let node = |node, at| kernel(Place { graph_node: node, graph: 4, ..executed(7, at) });
+    let node = |node, at| kernel(Execution { graph_node: node, graph: 4, ..executed(7, at) });
     feed.cells(RECORDS, &[kernel(executed(7, 100)), kernel(executed(7, 300))].concat());
     feed.cells(RECORDS, &[node(1, 400), node(2, 500), node(1, 600), node(2, 700)].concat());
     feed.cells(
         RECORDS,
-        &[DeviceCopy { place: executed(7, 900), copy_kind: 2, bytes: 8, ..DeviceCopy::default() }.to_cell()],
+        &[DeviceCopy { execution: executed(7, 900), copy_kind: 2, bytes: 8, ..DeviceCopy::default() }
+            .to_cell()],
     );
     let (totals, seen) = feed.finish();
     let starts: Vec<_> = seen.operations.iter().map(|o| o.call.as_ref().map(|call| call.start_ns)).collect();

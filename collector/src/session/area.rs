@@ -6,7 +6,7 @@ use gputrace_wire::definition::{Look, after_hole, kind, look};
 use crate::batch::Definition;
 use crate::command_line;
 
-/// Definitions in one batch, so that a batch stays small whatever the area holds.
+/// The most bytes of definitions in one batch.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Where reading stopped.
@@ -18,7 +18,7 @@ pub enum AreaEnd {
     More,
     /// A record is reserved and not yet published.
     Hole,
-    /// What stands there is no record; the area is not read any further.
+    /// The bytes are no record. The area is not read any further.
     Damaged,
 }
 
@@ -31,8 +31,8 @@ pub struct AreaReader {
 }
 
 impl AreaReader {
-    /// Appends what is published and not yet read. `dead`: nobody writes any more, so that holes
-    /// are passed rather than waited for.
+    /// Appends the records that are published and not yet read. `dead`: the process writes no more, so that
+    /// holes are skipped.
     pub fn read(&mut self, words: &[AtomicU64], dead: bool, out: &mut Vec<Definition>) -> AreaEnd {
         let mut bytes = 0;
         while !self.stopped && self.at < words.len() {

@@ -123,8 +123,8 @@ impl Bound {
     }
 
     fn fits(&mut self, batch: &Batch, file_bytes: u64) -> io::Result<bool> {
-        let room = self.max_bytes.saturating_sub(file_bytes.saturating_add(self.reserved()));
-        if bytes_at_most(batch) <= room {
+        let space = self.max_bytes.saturating_sub(file_bytes.saturating_add(self.reserved()));
+        if bytes_at_most(batch) <= space {
             return Ok(true);
         }
         let mut bytes = 0;
@@ -132,7 +132,7 @@ impl Bound {
             bytes += (BLOCK_HEADER_BYTES + encoded.stored.len()) as u64;
             Ok(())
         })?;
-        Ok(bytes <= room)
+        Ok(bytes <= space)
     }
 
     /// The first part of a batch of events that fits, and the rest of it.
@@ -193,11 +193,11 @@ impl Bound {
 /// As many of the lines as there is room for, and the number of the others.
 fn first_lines(lines: &[String]) -> Vec<String> {
     // A block's header, the lengths, and the line about the others.
-    let mut room = UNRECORDED_BYTES - 256;
+    let mut space = UNRECORDED_BYTES - 256;
     let fits = |line: &&String| {
         let bytes = line.len() + 8;
-        let fits = bytes <= room;
-        room = room.saturating_sub(bytes);
+        let fits = bytes <= space;
+        space = space.saturating_sub(bytes);
         fits
     };
     let mut kept: Vec<_> = lines.iter().take_while(fits).cloned().collect();

@@ -80,7 +80,7 @@ fn stored(max_bytes: Option<u64>, stream: &[Batch]) -> (Vec<Batch>, u64) {
 }
 
 #[test]
-fn a_file_is_never_longer_than_its_limit_and_whole_and_all_that_is_left_out_is_counted() {
+fn file_stays_within_its_limit_and_omissions_are_counted() {
     let stream = stream();
     let (all, whole_bytes) = stored(None, &stream);
     assert!(all == stream);
@@ -115,7 +115,7 @@ fn a_file_is_never_longer_than_its_limit_and_whole_and_all_that_is_left_out_is_c
 }
 
 #[test]
-fn a_limit_that_is_not_reached_changes_nothing() {
+fn limit_that_is_not_reached_changes_nothing() {
     let stream = stream();
     let (_, bytes) = stored(None, &stream);
     assert_eq!(stored(Some(bytes + 100_000), &stream), (stream, bytes));
@@ -123,7 +123,7 @@ fn a_limit_that_is_not_reached_changes_nothing() {
 
 /// A collector that is killed says nothing at the end; its file says from the limit on what it is.
 #[test]
-fn a_file_says_that_it_is_a_part_once_it_is_one() {
+fn file_of_a_killed_collector_records_its_limit() {
     let mut stream = stream();
     stream.pop();
     let (batches, _) = stored(Some(200_000), &stream);

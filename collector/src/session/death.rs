@@ -1,21 +1,22 @@
-//! What a process died of, where that can still be known.
+//! How a process died, if that can be known.
 //!
-//! The kernel tells it to the parent alone, and to others only as long as the parent has not asked.
-//! A parent that is the recorder's own says it before it asks, so that one of the two always holds.
+//! Until the parent reaps the process, the kernel shows the status in /proc; afterwards only the parent has
+//! it. If this program is the parent, it notes the status before it reaps the process
+//! ([`super::Handle::note_death`]), so that one of the two sources always has it.
 
 use std::fs;
 
-/// How a process ended that said no good-bye.
+/// How a process ended without a good-bye.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Death {
-    /// Killed by that signal.
+    /// Killed by this signal.
     Signal(i32),
-    /// By itself, past whoever could have said good-bye.
+    /// Exited without running the library's exit handler.
     Exit,
 }
 
 impl Death {
-    /// From a status as `wait` gives it.
+    /// Decodes a status of `wait`.
     fn of_status(status: i32) -> Death {
         match status & 0x7f {
             0 => Death::Exit,
@@ -23,14 +24,14 @@ impl Death {
         }
     }
 
-    /// Of a process that is dead and not yet waited for; `None` of any other.
+    /// The death of a process that is dead and not yet reaped; `None` of any other.
     pub fn of_zombie(pid: u32) -> Option<Death> {
         parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 }
 
-/// The name is in parentheses and may hold any others; the state is the field after it, and the
-/// status the last.
+/// Parses /proc/PID/stat. The name is in parentheses and may contain parentheses; the state is the field
+/// after it, the status is the last field.
 fn parse(stat: &str) -> Option<Death> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_zombie_says_what_it_died_of_and_the_living_say_nothing() {
+    fn zombie_has_a_cause_of_death_and_a_live_process_has_none() {
         let died = |command: &str| {
             let mut child = std::process::Command::new("sh").args(["-c", command]).spawn().unwrap();
             let found = loop {
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_parentheses_confuse_nobody() {
+    fn process_names_with_parentheses_are_parsed() {
         assert_eq!(parse("7 (a) Z (b) Z 1 2 139"), Some(Death::Signal(11)));
         assert_eq!(parse("7 (a) Z (b) R 1 2 139"), None);
         assert_eq!(parse("nonsense"), None);

@@ -17,12 +17,12 @@ use rustix::net::{SocketFlags, accept_with};
 use crate::batch::{Batch, ProcessEnd};
 use crate::session::death::Death;
 use crate::session::names::Names;
-use crate::session::out::Out;
 use crate::session::peer::{self, Credentials, PacketBuffer, Received};
 use crate::session::ready::Ready;
 use crate::session::segment::{Refusal, Segment};
 use crate::session::shared::{Orders, Shared};
 use crate::session::step::Step;
+use crate::session::step_sender::StepSender;
 use crate::session::tracked::{Tracked, Turn};
 use crate::stream::clock::monotonic_ns;
 use crate::stream::coalesce::Coalescer;
@@ -87,7 +87,7 @@ pub struct Drain {
     /// Whether there is one process only, connected from the start, whose good-bye is the end.
     single: bool,
     shared: Arc<Shared>,
-    out: Out,
+    out: StepSender,
     /// Whether another collector may take over from this one.
     can_be_taken_over: bool,
     pending: Vec<Pending>,
@@ -106,7 +106,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    pub fn new(config: DrainConfig, shared: Arc<Shared>, out: Out) -> Drain {
+    pub fn new(config: DrainConfig, shared: Arc<Shared>, out: StepSender) -> Drain {
         let DrainConfig { listener, connected, can_be_taken_over, window } = config;
         let single = connected.is_some();
         let mut drain = Drain {
@@ -140,7 +140,7 @@ impl Drain {
             let ready = self.wait(pause);
             let heard = self.hear(&ready);
             let turn = self.drain();
-            self.tell_names(false);
+            self.write_names(false);
             self.end_those_that_are_over();
             let all_left = self.single || self.next_number > 0;
             if all_left && self.pending.is_empty() && self.tracked.is_empty() {
@@ -260,7 +260,7 @@ impl Drain {
 
     fn refuse(&self, socket: &OwnedFd, who: Credentials, why: &str) {
         self.shared.refuse(who.pid, why);
-        peer::tell(socket, Head::new(handshake::kind::REFUSED, who.pid, 0, 0), why);
+        peer::send_message(socket, Head::new(handshake::kind::REFUSED, who.pid, 0, 0), why);
     }
 
     fn hear_pending(&mut self, peer: Pending) {
@@ -276,7 +276,7 @@ impl Drain {
                 let Some(process) = self.tracked.last_mut() else { return };
                 let value = if self.can_be_taken_over { handshake::welcome::TAKEOVER } else { 0 };
                 let welcome = Head::new(handshake::kind::WELCOME, process.pid, process.generation, value);
-                peer::tell(&peer.socket, welcome, "");
+                peer::send_message(&peer.socket, welcome, "");
                 process.connection = Some(peer.socket);
             }
         }
@@ -348,7 +348,7 @@ impl Drain {
 
     /// Says what threads and processes are called by now. Where a process says good-bye, or the session
     /// ends under it, it is looked at once more, unless another program has its place already.
-    fn tell_names(&mut self, at_the_end: bool) {
+    fn write_names(&mut self, at_the_end: bool) {
         let Some(names) = &mut self.names else { return };
         let leaves = |process: &&mut Tracked| !process.looked_last && (at_the_end || process.bye);
         let mut leaving = Vec::new();
@@ -385,12 +385,12 @@ impl Drain {
         if let Some(names) = &mut self.names {
             names.end(process.number);
         }
-        self.tell_death(&process);
+        self.write_death(&process);
         process.finish(monotonic_ns(), &mut self.gather, &self.out);
     }
 
     /// Says what a process died of, before its end is told.
-    fn tell_death(&self, process: &Tracked) {
+    fn write_death(&self, process: &Tracked) {
         if process.pid != 0 && process.end() == ProcessEnd::Vanished {
             let death = Death::of_zombie(process.pid).or_else(|| self.shared.death_of(process.pid));
             if let Some(death) = death {
@@ -441,10 +441,10 @@ impl Drain {
             self.end_those_that_are_over();
         }
         self.drain();
-        self.tell_names(true);
+        self.write_names(true);
         let mut left = std::mem::take(&mut self.tracked);
         for process in &mut left {
-            self.tell_death(process);
+            self.write_death(process);
             process.finish(monotonic_ns(), &mut self.gather, &self.out);
         }
         let out = &self.out;

@@ -1,4 +1,4 @@
-//! A session as the threads see it that do not record: asked how it goes, and for dumps.
+//! The handle by which other threads request a session's status and dumps.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,30 +7,30 @@ use std::time::Duration;
 use crossbeam_channel::RecvTimeoutError;
 
 use crate::flight_recorder::{DumpReason, DumpRequest};
-use crate::session::board::{Board, Status};
 use crate::session::death::Death;
 use crate::session::shared::Shared;
+use crate::session::status::{SharedStatus, Status};
 
-/// How long whoever asks waits for what was read so far to be in the answer.
+/// How long [`Handle::status`] waits for a new status.
 const LOOK_LIMIT: Duration = Duration::from_millis(500);
 
-/// A running session as its other threads see it.
+/// A handle to a running session.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) shared: Arc<Shared>,
-    pub(super) board: Arc<Board>,
+    pub(super) status: Arc<SharedStatus>,
 }
 
 impl Handle {
-    /// Has what is held written, and does not wait for it.
+    /// Requests a dump and does not wait for it.
     pub fn dump(&self, reason: DumpReason) {
-        // Who cannot be answered is not told why there is none; the next signal asks again.
+        // The error has no reader: a dump by signal has no reply, and the next signal requests another.
         let _ = self.shared.order_dump(DumpRequest { reason, reply: None });
     }
 
-    /// The same, waiting at most so long. Says where it is, or why not.
+    /// Requests a dump and waits for at most `limit`. Returns its path, or why there is none.
     pub fn dump_and_wait(&self, reason: DumpReason, limit: Duration) -> Result<PathBuf, String> {
-        if self.board.status().flight_recorder_seconds.is_none() {
+        if self.status.status().flight_recorder_seconds.is_none() {
             return Err("it has no flight recorder; start it with --flight-recorder".into());
         }
         let (reply, answer) = crossbeam_channel::bounded(1);
@@ -43,25 +43,25 @@ impl Handle {
         })
     }
 
-    /// Says that a process was killed by a signal, or by none, before anybody reaps it: afterwards
-    /// the kernel tells it to nobody.
+    /// Notes which signal killed a process, if any did. Called before the process is reaped: afterwards the
+    /// kernel reports it to nobody.
     pub fn note_death(&self, pid: u32, signal: Option<i32>) {
         self.shared.note_death(pid, signal.map_or(Death::Exit, Death::Signal));
     }
 
-    /// Adds a line about processes that should be recorded and do not come to the session's socket: the
-    /// report has it, and is not complete.
+    /// Adds a line about processes that should be recorded and do not connect to the session's socket. The
+    /// report shows it and counts as incomplete.
     pub fn note_unrecorded(&self, line: String) {
         self.shared.miss(line);
     }
 
-    /// As it is now, or, where the collector does not get that far within [`LOOK_LIMIT`], as it was
-    /// [`Status::age_ns`] ago.
+    /// The status now, or, if the collector needs longer than [`LOOK_LIMIT`], the last one, which is
+    /// [`Status::age_ns`] old.
     pub fn status(&self) -> Status {
         let (reply, done) = crossbeam_channel::bounded(1);
         if self.shared.order_look(reply) {
             let _ = done.recv_timeout(LOOK_LIMIT);
         }
-        self.board.status()
+        self.status.status()
     }
 }

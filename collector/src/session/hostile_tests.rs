@@ -15,9 +15,9 @@ use rustix::fs::MemfdFlags;
 
 use super::tests::fake::{FakePeer, FakeSegment, RINGS};
 use super::tests::liars::beside_an_honest_process;
-use super::tests::{Session, config, run_program};
+use super::tests::{TestSession, config, run_program};
 use crate::aggregate::Aggregates;
-use crate::session::{Recorder, Source};
+use crate::session::{ProcessSource, Recorder};
 
 /// Descriptors of this process that are of a memory file of that name.
 fn open_files(name: &str) -> usize {
@@ -47,7 +47,7 @@ fn too_many_descriptors_are_closed_and_the_peer_is_refused() {
 }
 
 #[test]
-fn half_a_message_is_no_message() {
+fn half_a_message_is_refused() {
     let whole = Head::new(message::HELLO, 1, 1, 0).to_bytes();
     let long_text = Head { text_bytes: 100, ..Head::new(message::HELLO, 1, 1, 0) }.to_bytes();
     for half in [&whole[..1], &whole[..31], &long_text[..], &[0xff; 4096]] {
@@ -62,8 +62,8 @@ fn half_a_message_is_no_message() {
 
 /// What it had published is read all the same; it is not listened to any longer.
 #[test]
-fn nonsense_after_the_hello_ends_the_talk_and_not_the_recording() {
-    let session = Session::start();
+fn nonsense_after_the_hello_closes_the_connection_and_not_the_recording() {
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);
@@ -78,7 +78,7 @@ fn nonsense_after_the_hello_ends_the_talk_and_not_the_recording() {
 
 /// Many peers that connect and say nothing: who says hello after them is recorded, and soon.
 #[test]
-fn a_flood_of_connections_keeps_nobody_out() {
+fn flood_of_connections_keeps_nobody_out() {
     let recording = beside_an_honest_process(|socket| {
         let flood: Vec<_> = (0..400).map(|_| FakePeer::connect(socket)).collect();
         let begin = Instant::now();
@@ -104,10 +104,10 @@ const HONEST_LAUNCHES: u64 = 20_000;
 /// A collector of an honest process has some 40 MiB.
 const RESIDENT_MAX_KIB: u64 = 768 << 10;
 
-fn role(what: &str, place: &Path) -> Command {
+fn role(what: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "session::hostile_tests::role_main", "--nocapture"]);
-    command.env(ROLE, format!("{what}:{}", place.display()));
+    command.env(ROLE, format!("{what}:{}", path.display()));
     command.stdout(Stdio::null());
     command
 }
@@ -116,24 +116,24 @@ fn role(what: &str, place: &Path) -> Command {
 #[test]
 fn role_main() {
     let Ok(order) = std::env::var(ROLE) else { return };
-    let (what, place) = order.split_once(':').unwrap();
-    let place = Path::new(place);
+    let (what, path) = order.split_once(':').unwrap();
+    let path = Path::new(path);
     match what {
-        "collect" => collect(place),
+        "collect" => collect(path),
         "honest" => {
-            let peer = FakePeer::connect(place);
+            let peer = FakePeer::connect(path);
             let segment = FakeSegment::new(PRIMARY);
             assert_eq!(peer.join(&segment).0, message::WELCOME);
             run_program(&segment, 1, HONEST_LAUNCHES as u32);
             peer.say(message::BYE, bye::EXIT, &[]);
         }
-        _ => flood(place, what.strip_prefix("flood-").unwrap().parse().unwrap()),
+        _ => flood(path, what.strip_prefix("flood-").unwrap().parse().unwrap()),
     }
 }
 
 /// Collects until everybody has left, and says in files what came of it.
 fn collect(folder: &Path) {
-    let source = Source::Standing { directory: folder.join("session") };
+    let source = ProcessSource::Daemon { directory: folder.join("session") };
     let recorder = Recorder::start(config(source, folder), Aggregates::default()).unwrap();
     while !folder.join("enough").exists() || !recorder.has_ended() {
         std::thread::sleep(Duration::from_millis(5));
@@ -200,7 +200,7 @@ fn flood(socket: &Path, seed: u64) {
 }
 
 #[test]
-fn hostile_producers_make_the_collector_neither_fall_nor_grow() {
+fn hostile_producers_neither_crash_nor_bloat_the_collector() {
     let folder = tempfile::tempdir().unwrap();
     let mut collector = role("collect", folder.path()).spawn().unwrap();
     let socket: PathBuf = folder.path().join("session/socket");
@@ -227,8 +227,8 @@ fn hostile_producers_make_the_collector_neither_fall_nor_grow() {
 }
 
 #[test]
-fn a_descriptor_that_is_no_memory_is_closed_after_the_hello_too() {
-    let session = Session::start();
+fn descriptor_of_no_segment_is_closed_after_the_hello() {
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);

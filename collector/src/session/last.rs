@@ -1,5 +1,5 @@
-//! What a flight recorder keeps of the stream: its last seconds, dumped when asked for or when a process
-//! crashes, and written at the end.
+//! The part of the stream that a flight recorder keeps: the last seconds. They are dumped on request or when
+//! a process crashes, and written at the end.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use crate::session::store::Stored;
 use crate::stream::clock::monotonic_ns;
 use crate::trace_file::TraceWriter;
 
-/// What is there when the stream has ended: what the model made of it, unless what is held could not be read
-/// back; the trace file; what was dumped before; trace files that were closed and deleted before.
-pub type Outcome<S> = (Option<(Totals, S)>, Stored, Vec<Dump>, (u64, u64));
+/// What remains when the stream has ended: the model's totals and sink, or `None` if what is held could not
+/// be read back; the trace file; the dumps; the numbers of closed and of deleted trace files.
+pub type StreamResult<S> = (Option<(Totals, S)>, Stored, Vec<Dump>, (u64, u64));
 
 pub struct Last {
     window: Window,
     dumper: Dumper,
     writer: TraceWriter,
     trace_error: Option<Error>,
-    /// Of processes whose end comes next.
+    /// How processes died whose end comes next.
     deaths: BTreeMap<u32, Death>,
-    /// Why the session ends, as far as its processes show: the last of them crashed, or none did.
+    /// How the last process that ended has crashed; `None` if it did not.
     ended_by: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Last {
 
     pub fn consume(&mut self, batch: &Batch) {
         let now_ns = monotonic_ns();
-        // Only memory is written to: what could fail is the compressor.
+        // This writes to memory only: nothing but the compressor can fail.
         if let Err(source) = self.window.push(batch, now_ns) {
             self.trace_error.get_or_insert(Error::System { operation: "compressing", source });
         }
@@ -67,8 +67,8 @@ impl Last {
         self.dumper.dump(request, || self.window.snapshot(reason, monotonic_ns()));
     }
 
-    /// Writes what is held. What was dumped before comes back beside it.
-    pub fn finish<S: Sink>(self, sink: S) -> Outcome<S> {
+    /// Writes the trace file from what is held.
+    pub fn finish<S: Sink>(self, sink: S) -> StreamResult<S> {
         let Last { mut window, dumper, mut writer, mut trace_error, ended_by, .. } = self;
         let dumps = dumper.finish();
         let reason = ended_by.as_deref().unwrap_or(DumpReason::Exit.name());
@@ -91,11 +91,11 @@ impl Last {
     }
 }
 
-/// Attempts with less, where the file system has no room for all.
+/// Attempts with less data, if the file system is too full for all.
 const SHORTER_MOST: u32 = 6;
 
-/// Writes what the window holds, or its newest part that the file system has room for: what came last is
-/// what a flight recorder is for. Returns how many entries that leaves out.
+/// Writes what the window holds, or as much of its newest part as the file system has space for. Returns how
+/// many entries are left out.
 fn write_what_fits(
     snapshot: &Snapshot,
     window: &mut Window,
@@ -117,8 +117,8 @@ fn write_what_fits(
     Err(error)
 }
 
-/// Why a dump is written of a process that ended without a good-bye; `None` if it meant to, or was
-/// asked to by a signal for that: pools end their workers so, and would use up the dumps.
+/// The reason for a dump after a process ended without a good-bye. `None` if it exited by itself or was ended
+/// by SIGTERM, SIGINT or SIGHUP: pools end their workers so, and would use up the dumps.
 fn crash(death: Option<Death>) -> Option<String> {
     let name = DumpReason::Crash.name();
     match death {

@@ -25,20 +25,20 @@ const UNTRACED: &[u8] = b"untraced-";
 
 /// Where a session listens. The socket's name goes when this value does.
 #[derive(Debug)]
-pub struct Place {
+pub struct SessionSocket {
     path: PathBuf,
     folder: OwnedFd,
     /// The socket as a file: held, so that no other gets its number.
     file: OwnedFd,
 }
 
-impl Place {
+impl SessionSocket {
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-impl Place {
+impl SessionSocket {
     /// What processes left word of that could not join: `(pid, why)`. Their words are removed. At most
     /// as many as there are places for.
     pub fn untraced(&self) -> Vec<(u32, String)> {
@@ -57,7 +57,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SessionSocket {
     /// Another session may listen here by now: its socket stays.
     fn drop(&mut self) {
         let ours = rustix::fs::fstat(&self.file);
@@ -72,12 +72,12 @@ impl Drop for Place {
 
 /// Listens at `directory`/socket. The folder is made if it is not there; it must be this user's,
 /// and is closed to all others.
-pub fn listen_in(directory: &Path) -> Result<(OwnedFd, Place), Error> {
+pub fn listen_in(directory: &Path) -> Result<(OwnedFd, SessionSocket), Error> {
     let (socket, path, folder) = listen_at(directory, NAME, SocketType::SEQPACKET)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&folder, NAME, flags, Mode::empty())
         .map_err(|errno| Error::Listen { path: path.clone(), source: errno.into() })?;
-    Ok((socket, Place { path, folder, file }))
+    Ok((socket, SessionSocket { path, folder, file }))
 }
 
 /// Listens at `directory`/`name` for connections of bytes, in a folder of the same kind. Accepting
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_folder_is_closed_to_others_and_no_link_is_followed() {
+    fn folder_is_closed_to_others_and_no_link_is_followed() {
         let base = std::env::temp_dir().join(format!("gputrace-listener-{}", std::process::id()));
         let _ = fs::remove_dir_all(&base);
         let (target, link) = (base.join("target"), base.join("link"));
@@ -167,14 +167,14 @@ mod tests {
         symlink(&target, &link).unwrap();
         assert!(matches!(listen_in(&link), Err(Error::SessionFolder { .. })));
         assert_eq!(fs::metadata(&target).unwrap().mode() & 0o777, 0o777, "nothing was done through the link");
-        let (_socket, place) = listen_in(&target).unwrap();
+        let (_socket, session_socket) = listen_in(&target).unwrap();
         assert_eq!(fs::metadata(&target).unwrap().mode() & 0o777, 0o700);
-        assert_eq!(place.path(), target.join("socket"));
+        assert_eq!(session_socket.path(), target.join("socket"));
         fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]
-    fn only_sockets_are_removed_and_at_the_end_only_ones_own() {
+    fn files_other_than_the_session_s_own_socket_are_kept() {
         let base = std::env::temp_dir().join(format!("gputrace-listener-own-{}", std::process::id()));
         let _ = fs::remove_dir_all(&base);
         let path = base.join(NAME);

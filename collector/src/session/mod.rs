@@ -6,23 +6,23 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod area;
-mod board;
 mod bound;
 mod death;
-mod digest;
 mod drain;
 mod handle;
 mod last;
 mod listener;
 mod names;
-mod out;
 mod peer;
+mod processing;
 mod ready;
 mod recorder;
 mod rotation;
 mod segment;
 mod shared;
+mod status;
 mod step;
+mod step_sender;
 mod store;
 mod threads;
 mod tracked;
@@ -32,11 +32,11 @@ mod hostile_tests;
 #[cfg(test)]
 mod tests;
 
-pub use board::{ProcessStatus, Status};
 pub use handle::Handle;
 pub use listener::listen_for_talk;
 pub use names::command_line;
 pub use peer::is_own_peer;
-pub use recorder::{FlightConfig, Recorder, RecorderConfig, Recording, Source};
+pub use recorder::{FlightConfig, ProcessSource, Recorder, RecorderConfig, Recording};
 pub use rotation::{ClosedFile, RotationConfig, numbered};
-pub use store::{HearsTraceNews, TraceNews};
+pub use status::{ProcessStatus, Status};
+pub use store::{OnTraceEvent, TraceEvent};

@@ -118,7 +118,7 @@ pub fn receive(socket: &OwnedFd, buffer: &mut PacketBuffer) -> Received {
 }
 
 /// Sends a message, without waiting. False if the peer does not take it.
-pub fn tell(socket: impl AsFd, head: Head, text: &str) -> bool {
+pub fn send_message(socket: impl AsFd, head: Head, text: &str) -> bool {
     let mut cut = text.len().min(TEXT_MAX);
     while !text.is_char_boundary(cut) {
         cut -= 1;
@@ -138,12 +138,12 @@ mod tests {
 
     /// A short program sends hello and good-bye and is gone before it has read the welcome.
     #[test]
-    fn what_was_sent_before_a_close_with_something_unread_is_heard() {
+    fn messages_sent_before_a_close_with_unread_data_are_received() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let head = |kind| Head::new(kind, 7, 1, 0);
-        assert!(tell(&ours, head(handshake::kind::WELCOME), ""));
-        assert!(tell(&theirs, head(handshake::kind::BYE), ""));
+        assert!(send_message(&ours, head(handshake::kind::WELCOME), ""));
+        assert!(send_message(&theirs, head(handshake::kind::BYE), ""));
         drop(theirs);
         let mut buffer = PacketBuffer::new();
         let Received::Message { head, .. } = receive(&ours, &mut buffer) else {

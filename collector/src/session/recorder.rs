@@ -15,19 +15,19 @@ use crate::error::Error;
 use crate::flight_recorder::{Dump, Dumper, Window, WriteDump};
 use crate::model::sink::Sink;
 use crate::model::{Model, Totals};
-use crate::session::board::Board;
 use crate::session::bound::Bound;
-use crate::session::digest::{self, Keep};
 use crate::session::drain::{Drain, DrainConfig};
 use crate::session::handle::Handle;
-use crate::session::last::{Last, Outcome};
-use crate::session::listener::{self, Place};
-use crate::session::out::Out;
+use crate::session::last::{Last, StreamResult};
+use crate::session::listener::{self, SessionSocket};
 use crate::session::peer;
+use crate::session::processing::{self, Keep};
 use crate::session::rotation::{Rotation, RotationConfig};
 use crate::session::shared::Shared;
+use crate::session::status::SharedStatus;
 use crate::session::step::Step;
-use crate::session::store::{HearsTraceNews, Store};
+use crate::session::step_sender::StepSender;
+use crate::session::store::{OnTraceEvent, Store};
 use crate::session::threads::spawn;
 use crate::stream::clock;
 use crate::trace_file::TraceWriter;
@@ -40,13 +40,13 @@ const NOT_INITIALISED: &str = "cuInit ";
 const BATCHES_WAITING: usize = 64;
 /// Where processes come from.
 #[derive(Debug)]
-pub enum Source {
+pub enum ProcessSource {
     /// Any process of this user that connects to `directory`/socket. The folder is made if it
     /// is not there, for this user only.
     Listen { directory: PathBuf },
     /// The same, and processes that run on join whoever listens there next, with what was not
     /// stored here.
-    Standing { directory: PathBuf },
+    Daemon { directory: PathBuf },
     /// One process at the other end of a SOCK_SEQPACKET socket.
     Connected(OwnedFd),
 }
@@ -67,7 +67,7 @@ impl std::fmt::Debug for FlightConfig {
 
 #[derive(Debug)]
 pub struct RecorderConfig {
-    pub source: Source,
+    pub source: ProcessSource,
     pub trace_path: PathBuf,
     /// Times left 0 are filled in.
     pub begin: SessionBegin,
@@ -77,7 +77,7 @@ pub struct RecorderConfig {
     /// Cuts the trace into files; not together with `flight` or `max_bytes`.
     pub rotation: Option<RotationConfig>,
     /// Hears at once, on the digest thread, what becomes of the trace file.
-    pub hears_trace_news: Option<HearsTraceNews>,
+    pub on_trace_event: Option<OnTraceEvent>,
 }
 
 /// However the drain thread ends, nobody waits for the process's end for ever.
@@ -93,11 +93,11 @@ impl Drop for EndedGuard {
 pub struct Recorder<S> {
     shared: Arc<Shared>,
     /// Its drop removes the socket.
-    place: Option<Place>,
+    session_socket: Option<SessionSocket>,
     /// Dropped to end the stream.
     stream: Option<Sender<Step>>,
     drain: Option<JoinHandle<Option<OwnedFd>>>,
-    digest: Option<JoinHandle<Outcome<S>>>,
+    processing: Option<JoinHandle<StreamResult<S>>>,
     handle: Handle,
     begin: SessionBegin,
 }
@@ -125,17 +125,17 @@ pub struct Recording<S> {
 impl<S: Sink + Send + 'static> Recorder<S> {
     /// Creates the trace file and the socket and starts to record.
     pub fn start(config: RecorderConfig, sink: S) -> Result<Recorder<S>, Error> {
-        let RecorderConfig { source, trace_path, mut begin, flight, max_bytes, rotation, hears_trace_news } =
+        let RecorderConfig { source, trace_path, mut begin, flight, max_bytes, rotation, on_trace_event } =
             config;
         let writer = TraceWriter::create(&trace_path)?;
         // A flight recorder stores at the end only: nothing can be held for it until then.
-        let can_be_taken_over = matches!(source, Source::Standing { .. }) && flight.is_none();
-        let (listener, connected, place) = match source {
-            Source::Listen { directory } | Source::Standing { directory } => {
-                let (listener, place) = listener::listen_in(&directory)?;
-                (Some(listener), None, Some(place))
+        let can_be_taken_over = matches!(source, ProcessSource::Daemon { .. }) && flight.is_none();
+        let (listener, connected, session_socket) = match source {
+            ProcessSource::Listen { directory } | ProcessSource::Daemon { directory } => {
+                let (listener, session_socket) = listener::listen_in(&directory)?;
+                (Some(listener), None, Some(session_socket))
             }
-            Source::Connected(socket) => (None, Some(socket), None),
+            ProcessSource::Connected(socket) => (None, Some(socket), None),
         };
         let begin_ns = clock::monotonic_ns();
         if begin.monotonic_ns == 0 {
@@ -150,14 +150,14 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         // There is room for the first; nobody else sends yet.
         let _ = stream.send(Step::Batch(Batch::SessionBegin(begin.clone())));
         let keeps = flight.as_ref().map(|flight| flight.window);
-        let board = Arc::new(Board::new(keeps));
-        let handle = Handle { shared: Arc::clone(&shared), board: Arc::clone(&board) };
+        let status = Arc::new(SharedStatus::new(keeps));
+        let handle = Handle { shared: Arc::clone(&shared), status: Arc::clone(&status) };
 
         let no_compressor = |source| Error::System { operation: "making a compressor", source };
         let keep = match flight {
             None => {
                 let bound = max_bytes.map(Bound::new).transpose().map_err(no_compressor)?;
-                let store = Store::new(writer, bound, hears_trace_news);
+                let store = Store::new(writer, bound, on_trace_event);
                 let rotation = rotation.map(Rotation::start).transpose()?.map(Box::new);
                 Keep::All { store, model: Box::new(Model::new(sink)), shared: Arc::clone(&shared), rotation }
             }
@@ -167,13 +167,13 @@ impl<S: Sink + Send + 'static> Recorder<S> {
                 Keep::Last { last: Last::new(window, Dumper::start(write)?, writer), sink }
             }
         };
-        let digest = spawn("digest", move || digest::run(&batches, keep, &board))?;
+        let processing = spawn("digest", move || processing::run(&batches, keep, &status))?;
         let mut recorder = Recorder {
             shared: Arc::clone(&shared),
-            place,
+            session_socket,
             stream: Some(stream.clone()),
             drain: None,
-            digest: Some(digest),
+            processing: Some(processing),
             handle,
             begin,
         };
@@ -181,7 +181,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         recorder.drain = Some(spawn("drain", move || {
             let _guard = EndedGuard(Arc::clone(&shared));
             // The session's begin is in the stream already.
-            Drain::new(config, shared, Out::new(stream, 1)).run()
+            Drain::new(config, shared, StepSender::new(stream, 1)).run()
         })?);
         Ok(recorder)
     }
@@ -198,7 +198,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
 
     /// Where processes connect; `None` for a single connected process.
     pub fn socket_path(&self) -> Option<&Path> {
-        self.place.as_ref().map(Place::path)
+        self.session_socket.as_ref().map(SessionSocket::path)
     }
 
     /// Blocks until the single connected process has said good-bye or is gone.
@@ -226,8 +226,8 @@ impl<S: Sink + Send + 'static> Recorder<S> {
             }
             let _ = stream.send(Step::Batch(Batch::SessionEnd { wall_ns }));
         }
-        let digest = self.digest.take().ok_or(lost("digest"))?;
-        let (modelled, stored, dumps, rotated) = digest.join().map_err(|_| lost("digest"))?;
+        let processing = self.processing.take().ok_or(lost("digest"))?;
+        let (modelled, stored, dumps, rotated) = processing.join().map_err(|_| lost("digest"))?;
         let (mut totals, sink) = modelled.ok_or(lost("digest"))?;
         totals.not_in_trace(stored.left_out);
         let connection = drained.map_err(|_| lost("drain"))?;
@@ -253,7 +253,7 @@ impl<S> Recorder<S> {
     /// Processes whose `cuInit` failed, with what it returned; and lines about those that are not recorded.
     fn unrecorded(&self) -> (Vec<(u32, u16)>, Vec<String>) {
         let mut not_initialised = Vec::new();
-        for (pid, why) in self.place.as_ref().map(Place::untraced).unwrap_or_default() {
+        for (pid, why) in self.session_socket.as_ref().map(SessionSocket::untraced).unwrap_or_default() {
             match why.strip_prefix(NOT_INITIALISED).and_then(|status| status.parse().ok()) {
                 Some(status) => not_initialised.push((pid, status)),
                 None => self.shared.refuse_unless_known(pid, &why),
@@ -271,10 +271,10 @@ impl<S> Drop for Recorder<S> {
             let _ = drain.join();
         }
         self.stream = None;
-        if let Some(digest) = self.digest.take() {
-            let _ = digest.join();
+        if let Some(processing) = self.processing.take() {
+            let _ = processing.join();
         }
-        self.place = None;
+        self.session_socket = None;
     }
 }
 
@@ -300,6 +300,6 @@ impl<S> Recording<S> {
     /// Tells the single connected process that the outputs are there. False if it is gone.
     pub fn reply(&self, text: &str) -> bool {
         let head = Head::new(handshake::kind::DONE, 0, 0, 0);
-        self.connection.as_ref().is_some_and(|connection| peer::tell(connection, head, text))
+        self.connection.as_ref().is_some_and(|connection| peer::send_message(connection, head, text))
     }
 }

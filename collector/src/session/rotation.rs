@@ -63,7 +63,7 @@ pub(super) struct Rotation {
     every: Option<Duration>,
     session: SessionBegin,
     /// Processes that have not ended.
-    processes: BTreeMap<u32, RunningProcess>,
+    processes: BTreeMap<u32, RepeatedProcess>,
     encoder: BlockEncoder,
     /// Of the open file.
     number: u32,
@@ -79,7 +79,7 @@ pub(super) struct Rotation {
 }
 
 /// What the next file repeats of a process.
-struct RunningProcess {
+struct RepeatedProcess {
     kept: Kept,
     /// Cells since each ring was made.
     positions: BTreeMap<u32, u64>,
@@ -125,7 +125,7 @@ impl Rotation {
         match batch {
             Batch::SessionBegin(begin) => self.session = begin.clone(),
             Batch::ProcessBegin(begin) => {
-                let running = RunningProcess { kept: Kept::new(begin.clone()), positions: BTreeMap::new() };
+                let running = RepeatedProcess { kept: Kept::new(begin.clone()), positions: BTreeMap::new() };
                 self.processes.insert(begin.process, running);
                 self.has_changes = true;
             }
@@ -215,7 +215,7 @@ impl Rotation {
         let mark = |mark| Batch::SeriesFile(SeriesFile { number: self.number + 1, mark, cut_ns });
         next.write(&Batch::SessionBegin(self.session.clone()))?;
         next.write(&mark(SeriesMark::Begins))?;
-        for RunningProcess { kept, positions } in self.processes.values() {
+        for RepeatedProcess { kept, positions } in self.processes.values() {
             let process = kept.begin.process;
             next.write(&Batch::ProcessBegin(kept.begin.clone()))?;
             kept.definitions.iter().try_for_each(|block| next.write_encoded(&block.encoded()))?;
@@ -249,7 +249,7 @@ impl Rotation {
     }
 }
 
-impl RunningProcess {
+impl RepeatedProcess {
     /// Takes note of whole entries. True if any of them is an event.
     fn note(&mut self, ring: u32, cells: &[Cell]) -> bool {
         let (mut rest, mut has_events) = (cells, false);

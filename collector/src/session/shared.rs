@@ -1,4 +1,4 @@
-//! What the recorder, its drain thread and those who ask share: orders, refusals, and what was stored.
+//! What the recorder, its threads and its handles share: orders, requests, refusals, and what was stored.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use crate::error::Error;
 use crate::flight_recorder::DumpRequest;
 use crate::session::death::Death;
 
-/// Dumps that are asked for and not yet begun.
+/// The most dumps that are requested and not yet begun.
 const DUMPS_WAITING: usize = 4;
-/// Looks at the board that are asked for and not yet begun.
+/// The most requests for a new status that are not yet answered.
 const LOOKS_WAITING: usize = 16;
-/// Refusals that are remembered.
+/// The most refusals that are kept; further ones are counted.
 const REFUSED_MAX: usize = 100;
 
-/// What the drain thread is to do, and what it tells meanwhile.
+/// Orders to the drain thread, and what it reports.
 pub(super) struct Shared {
     /// Readable when there are new orders.
     pub wake: OwnedFd,
@@ -27,17 +27,17 @@ pub(super) struct Shared {
     ended: Mutex<bool>,
     ended_changed: Condvar,
     refused: Mutex<Vec<(u32, String)>>,
-    /// Lines about processes that did not come here at all.
+    /// Lines about processes that never connected.
     missed: Mutex<Vec<String>>,
-    /// Refusals beyond those that are remembered.
+    /// Refusals beyond those that are kept.
     refused_more: AtomicU64,
-    /// Batches that the digest thread is done with.
+    /// Batches that the processing thread has finished.
     pub stored: AtomicU64,
-    /// `None` once nobody takes them any more.
+    /// `None` once the session has ended.
     dumps: Mutex<Option<Vec<DumpRequest>>>,
-    /// Those who wait for the board to be of this moment; `None` likewise.
+    /// Who waits for a new status; `None` once the session has ended.
     looks: Mutex<Option<Vec<Sender<()>>>>,
-    /// A process that somebody waited for, and what it died of.
+    /// The last process that was reaped, and how it died.
     death: Mutex<Option<(u32, Death)>>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Orders {
     pub deadline: Instant,
 }
 
-/// A thread that panicked held no lock across anything that can leave the value half changed.
+/// Ignores poisoning: no value is half changed at a point where a thread can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -94,7 +94,7 @@ impl Shared {
         lock(&self.dumps).as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Has the board written soon, and `reply` written to after that. False where it is not going to be.
+    /// Requests a new status; `reply` is answered once it is written. False if it will not be.
     pub fn order_look(&self, reply: Sender<()>) -> bool {
         let mut looks = lock(&self.looks);
         let Some(waiting) = looks.as_mut().filter(|waiting| waiting.len() < LOOKS_WAITING) else {
@@ -109,7 +109,7 @@ impl Shared {
         lock(&self.looks).as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Nobody takes dumps and looks any more; those who wait hear so.
+    /// Ends all requests. Dropping their senders wakes those who wait.
     pub fn close_requests(&self) {
         *lock(&self.dumps) = None;
         *lock(&self.looks) = None;
@@ -119,7 +119,7 @@ impl Shared {
         *lock(&self.death) = Some((pid, death));
     }
 
-    /// What a process died of that the recorder's own thread waited for.
+    /// How a process died that this program reaped itself.
     pub fn death_of(&self, pid: u32) -> Option<Death> {
         lock(&self.death).filter(|(dead, _)| *dead == pid).map(|(_, death)| death)
     }
@@ -150,7 +150,7 @@ impl Shared {
         *lock(&self.ended)
     }
 
-    /// Remembers that a peer is not recorded, and why.
+    /// Keeps that a peer is not recorded, and why.
     pub fn refuse(&self, pid: u32, why: &str) {
         let mut refused = lock(&self.refused);
         if refused.len() < REFUSED_MAX {
@@ -160,7 +160,7 @@ impl Shared {
         }
     }
 
-    /// The same, of one that may have been refused in so many words before.
+    /// The same, unless that process has been refused already.
     pub fn refuse_unless_known(&self, pid: u32, why: &str) {
         let is_known = lock(&self.refused).iter().any(|(known, _)| *known == pid);
         if !is_known {
@@ -168,12 +168,12 @@ impl Shared {
         }
     }
 
-    /// Remembers a line about processes that should be recorded and do not come here.
+    /// Keeps a line about processes that should be recorded and do not connect.
     pub fn miss(&self, line: String) {
         lock(&self.missed).push(line);
     }
 
-    /// Who was missed or refused and why, in words.
+    /// Lines that say which processes were missed or refused, and why.
     pub fn take_refused(&self) -> Vec<String> {
         let mut lines = std::mem::take(&mut *lock(&self.missed));
         let refused = std::mem::take(&mut *lock(&self.refused));

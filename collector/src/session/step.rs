@@ -1,4 +1,4 @@
-//! What crosses from the drain thread to the digest thread.
+//! What the drain thread sends to the processing thread.
 
 use crossbeam_channel::Sender;
 
@@ -6,16 +6,16 @@ use crate::batch::Batch;
 use crate::flight_recorder::DumpRequest;
 use crate::session::death::Death;
 
-/// In the order in which it came.
+/// One step of the stream.
 pub(crate) enum Step {
     Batch(Batch),
-    /// What a process died of; its end comes next.
+    /// How a process died. Its end follows.
     Death {
         process: u32,
         death: Death,
     },
-    /// Somebody wants what is held up to here.
+    /// A request to dump what is held up to here.
     Dump(DumpRequest),
-    /// Somebody wants the board to be of this moment; each sender is written to once it is.
+    /// A request to write the status now; each sender is answered after that.
     Look(Vec<Sender<()>>),
 }

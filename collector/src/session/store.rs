@@ -28,7 +28,7 @@ const HELD_BYTES_MAX: usize = 32 << 20;
 
 /// What becomes of the file, told on the digest thread as it happens.
 #[derive(Debug)]
-pub enum TraceNews<'a> {
+pub enum TraceEvent<'a> {
     /// It cannot be written, for now.
     Stopped(&'a Error),
     /// It is written again; so many entries are not in it.
@@ -39,13 +39,13 @@ pub enum TraceNews<'a> {
     Removed(&'a Path),
 }
 
-pub type HearsTraceNews = fn(&TraceNews);
+pub type OnTraceEvent = fn(&TraceEvent);
 
 pub(super) struct Store {
     writer: TraceWriter,
     /// Where the file's size is limited.
     bound: Option<Bound>,
-    hears: Option<HearsTraceNews>,
+    on_event: Option<OnTraceEvent>,
     stall: Option<Stall>,
     pause: Duration,
     /// When it went on after the last stop.
@@ -85,11 +85,11 @@ pub(super) struct Stored {
 }
 
 impl Store {
-    pub fn new(writer: TraceWriter, bound: Option<Bound>, hears: Option<HearsTraceNews>) -> Store {
+    pub fn new(writer: TraceWriter, bound: Option<Bound>, on_event: Option<OnTraceEvent>) -> Store {
         Store {
             writer,
             bound,
-            hears,
+            on_event,
             stall: None,
             pause: PAUSE_FIRST,
             went_on_at: None,
@@ -116,8 +116,8 @@ impl Store {
     }
 
     pub fn note_not_rotated(&self, error: &Error) {
-        if let Some(hears) = self.hears {
-            hears(&TraceNews::NotRotated(error));
+        if let Some(on_event) = self.on_event {
+            on_event(&TraceEvent::NotRotated(error));
         }
     }
 
@@ -173,8 +173,8 @@ impl Store {
             return false;
         }
         let Err(error) = self.writer.write(batch) else { return resumed };
-        if let Some(hears) = self.hears {
-            hears(&TraceNews::Stopped(&error));
+        if let Some(on_event) = self.on_event {
+            on_event(&TraceEvent::Stopped(&error));
         }
         if self.went_on_at.is_some_and(|at| at.elapsed() >= FORGOTTEN_AFTER) {
             self.pause = PAUSE_FIRST;
@@ -194,8 +194,8 @@ impl Store {
         }
         let has_its_path = self.writer.still_has_its_path();
         self.looked_at = has_its_path.then(Instant::now);
-        if !has_its_path && let Some(hears) = self.hears {
-            hears(&TraceNews::Removed(self.writer.path()));
+        if !has_its_path && let Some(on_event) = self.on_event {
+            on_event(&TraceEvent::Removed(self.writer.path()));
         }
     }
 
@@ -206,8 +206,8 @@ impl Store {
             Ok(()) => {
                 self.pause = (self.pause * 2).min(PAUSE_MOST);
                 self.went_on_at = Some(Instant::now());
-                if let Some(hears) = self.hears {
-                    hears(&TraceNews::GoesOn { left_out: stall.left_out });
+                if let Some(on_event) = self.on_event {
+                    on_event(&TraceEvent::GoesOn { left_out: stall.left_out });
                 }
                 true
             }
@@ -264,7 +264,7 @@ impl Stall {
                 return entries;
             }
             // Nothing may be said of a process after its end.
-            Batch::ProcessEnd { process, .. } => self.settle(Some(*process)),
+            Batch::ProcessEnd { process, .. } => self.hold_marks_and_gaps(Some(*process)),
             _ => {}
         }
         self.hold(batch);
@@ -272,7 +272,7 @@ impl Stall {
     }
 
     /// Holds the marks and gaps of a process, or of all, as they are to stand in the file.
-    fn settle(&mut self, only: Option<u32>) {
+    fn hold_marks_and_gaps(&mut self, only: Option<u32>) {
         let is_asked = |process: u32| only.is_none_or(|only| only == process);
         let marks: Vec<_> = self.marks.extract_if(.., |process, _| is_asked(*process)).collect();
         for (process, marks) in marks {
@@ -304,7 +304,7 @@ impl Stall {
 
     /// What was written is held no more, whether all could be or not.
     fn write_to(&mut self, writer: &mut TraceWriter) -> Result<(), Error> {
-        self.settle(None);
+        self.hold_marks_and_gaps(None);
         writer.resume()?;
         while let Some(block) = self.held.front() {
             writer.write_encoded(&block.encoded())?;

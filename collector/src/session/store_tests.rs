@@ -1,6 +1,6 @@
 //! The store on files that are full in all ways.
 
-use std::cell::Cell as Told;
+use std::cell::Cell as Count;
 use std::fs::{self, File, OpenOptions};
 
 use gputrace_wire::cell::{Cell, kind};
@@ -11,18 +11,18 @@ use crate::batch::{Definition, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::trace_file::TraceReader;
 
 thread_local! {
-    static STOPPED: Told<u32> = const { Told::new(0) };
-    static NOT_ROTATED: Told<u32> = const { Told::new(0) };
-    static REMOVED: Told<u32> = const { Told::new(0) };
-    static WENT_ON: Told<u64> = const { Told::new(0) };
+    static STOPPED: Count<u32> = const { Count::new(0) };
+    static NOT_ROTATED: Count<u32> = const { Count::new(0) };
+    static REMOVED: Count<u32> = const { Count::new(0) };
+    static WENT_ON: Count<u64> = const { Count::new(0) };
 }
 
-fn hear(news: &TraceNews) {
-    match news {
-        TraceNews::Stopped(_) => STOPPED.set(STOPPED.get() + 1),
-        TraceNews::GoesOn { left_out } => WENT_ON.set(WENT_ON.get() + left_out),
-        TraceNews::NotRotated(_) => NOT_ROTATED.set(NOT_ROTATED.get() + 1),
-        TraceNews::Removed(_) => REMOVED.set(REMOVED.get() + 1),
+fn count(event: &TraceEvent) {
+    match event {
+        TraceEvent::Stopped(_) => STOPPED.set(STOPPED.get() + 1),
+        TraceEvent::GoesOn { left_out } => WENT_ON.set(WENT_ON.get() + left_out),
+        TraceEvent::NotRotated(_) => NOT_ROTATED.set(NOT_ROTATED.get() + 1),
+        TraceEvent::Removed(_) => REMOVED.set(REMOVED.get() + 1),
     }
 }
 
@@ -53,7 +53,7 @@ struct Full {
 fn full_after(first: &[Batch]) -> Full {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
-    let mut store = Store::new(TraceWriter::create(&path).unwrap(), None, Some(hear));
+    let mut store = Store::new(TraceWriter::create(&path).unwrap(), None, Some(count));
     first.iter().for_each(|batch| assert!(!store.write(batch)));
     store.writer.set_file(OpenOptions::new().write(true).open("/dev/full").unwrap());
     Full { store, path, _folder: folder }
@@ -61,7 +61,7 @@ fn full_after(first: &[Batch]) -> Full {
 
 impl Full {
     /// There is room again, and it is time to try.
-    fn make_room(&mut self) {
+    fn free_space(&mut self) {
         self.store.writer.set_file(OpenOptions::new().write(true).open(&self.path).unwrap());
         self.store.pause = Duration::ZERO;
     }
@@ -80,7 +80,7 @@ fn gap(process: u32, ring: u32, count: u64) -> Batch {
 }
 
 #[test]
-fn what_events_need_is_written_when_there_is_room_and_gaps_are_told() {
+fn held_batches_and_gaps_are_written_once_there_is_space() {
     let session = Batch::SessionBegin(SessionBegin::default());
     let mut full = full_after(&[session.clone(), begin(0), begin(1), cells(0, 1, 10)]);
     assert!(full.store.write(&cells(0, 1, 20)));
@@ -89,7 +89,7 @@ fn what_events_need_is_written_when_there_is_room_and_gaps_are_told() {
         assert!(!full.store.write(&batch));
     }
     assert_eq!((full.store.left_out(), STOPPED.get(), WENT_ON.get()), (57, 1, 0));
-    full.make_room();
+    full.free_space();
     assert!(full.store.write(&cells(0, 1, 3)));
     assert_eq!((full.store.ends_at(), WENT_ON.get()), (None, 57));
     full.store.write(&end(0));
@@ -114,18 +114,18 @@ fn what_events_need_is_written_when_there_is_room_and_gaps_are_told() {
 }
 
 #[test]
-fn room_that_comes_with_the_end_is_used() {
+fn space_that_is_freed_at_the_end_is_used() {
     let mut full = full_after(&[begin(0)]);
     full.store.write(&cells(0, 1, 4));
     full.store.write(&end(0));
-    full.make_room();
+    full.free_space();
     let (batches, stored) = full.finish();
     assert!(stored.error.is_none());
     assert!(batches == [begin(0), gap(0, 1, 4), end(0)], "{batches:#?}");
 }
 
 #[test]
-fn without_room_the_file_ends_whole() {
+fn file_on_a_full_disk_ends_whole() {
     let mut full = full_after(&[begin(0), cells(0, 1, 4)]);
     full.store.pause = Duration::ZERO;
     full.store.write(&cells(0, 1, 5));
@@ -139,7 +139,7 @@ fn without_room_the_file_ends_whole() {
 
 /// Definitions without end must not fill the memory.
 #[test]
-fn what_is_held_is_bounded() {
+fn held_batches_are_bounded() {
     let mut full = full_after(&[begin(0)]);
     full.store.write(&cells(0, 1, 1));
     let blob = noise(1 << 20);
@@ -149,7 +149,7 @@ fn what_is_held_is_bounded() {
     }
     let stall = full.store.stall.as_ref().unwrap();
     assert!(stall.is_over && stall.held.is_empty());
-    full.make_room();
+    full.free_space();
     full.store.write(&cells(0, 1, 1));
     let (batches, stored) = full.finish();
     assert!(batches == [begin(0)] && stored.error.is_some());
@@ -157,10 +157,10 @@ fn what_is_held_is_bounded() {
 }
 
 #[test]
-fn a_file_that_was_moved_away_is_missed_once() {
+fn moved_file_is_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
-    let mut store = Store::new(TraceWriter::create(&path).unwrap(), None, Some(hear));
+    let mut store = Store::new(TraceWriter::create(&path).unwrap(), None, Some(count));
     let look = |store: &mut Store| {
         store.looked_at = store.looked_at.and_then(|last| last.checked_sub(LOOK_EVERY));
         store.write(&cells(0, 1, 1));
@@ -187,7 +187,7 @@ fn noise(bytes: usize) -> Vec<u8> {
 
 /// A file that is full in the middle of a batch of many blocks has none of it.
 #[test]
-fn a_batch_is_in_the_file_whole_or_not_at_all() {
+fn batch_is_in_the_file_whole_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
     let mut writer = TraceWriter::create(&path).unwrap();
@@ -216,7 +216,7 @@ fn stops_of_long_ago_are_forgotten() {
         full.store.writer.set_file(OpenOptions::new().write(true).open("/dev/full").unwrap());
         full.store.write(&cells(0, 1, 1));
         let pause = full.store.pause;
-        full.make_room();
+        full.free_space();
         full.store.pause = pause;
         let stall = full.store.stall.as_mut().unwrap();
         stall.tried_at = stall.tried_at.checked_sub(pause).unwrap();

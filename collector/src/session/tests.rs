@@ -15,7 +15,7 @@ use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::mark::ThreadBegin;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind as def};
-use gputrace_wire::device::{Kernel, Place};
+use gputrace_wire::device::{Execution, Kernel};
 use gputrace_wire::handshake::{bye, kind as message};
 use gputrace_wire::segment::kind::{PRIMARY, RINGS};
 use rustix::fs::SealFlags;
@@ -25,7 +25,7 @@ use crate::batch::{Batch, ProcessEnd, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::sink::Sink;
-use crate::session::{Recorder, RecorderConfig, Recording, Source};
+use crate::session::{ProcessSource, Recorder, RecorderConfig, Recording};
 use crate::stream::clock::monotonic_ns;
 use crate::stream::replay::read_traces;
 use crate::trace_file::TraceReader;
@@ -49,17 +49,17 @@ impl Sink for Log {
     }
 }
 
-pub(super) struct Session {
+pub(super) struct TestSession {
     folder: tempfile::TempDir,
     recorder: Recorder<Log>,
 }
 
-impl Session {
-    pub(super) fn start() -> Session {
+impl TestSession {
+    pub(super) fn start() -> TestSession {
         let folder = tempfile::tempdir().unwrap();
-        let source = Source::Listen { directory: folder.path().join("session") };
+        let source = ProcessSource::Listen { directory: folder.path().join("session") };
         let recorder = Recorder::start(config(source, folder.path()), Log::default()).unwrap();
-        Session { folder, recorder }
+        TestSession { folder, recorder }
     }
 
     pub(super) fn socket(&self) -> PathBuf {
@@ -74,7 +74,7 @@ impl Session {
     }
 }
 
-pub(super) fn config(source: Source, folder: &Path) -> RecorderConfig {
+pub(super) fn config(source: ProcessSource, folder: &Path) -> RecorderConfig {
     let begin =
         SessionBegin { recorder: "test".into(), command: vec!["a".into()], ..SessionBegin::default() };
     let trace_path = folder.join("trace.gputrace");
@@ -85,7 +85,7 @@ pub(super) fn config(source: Source, folder: &Path) -> RecorderConfig {
         flight: None,
         max_bytes: None,
         rotation: None,
-        hears_trace_news: None,
+        on_trace_event: None,
     }
 }
 
@@ -121,8 +121,8 @@ pub(super) fn run_program(segment: &FakeSegment, first: u32, count: u32) {
         };
         segment.push_all(2, &[call.to_cell()]);
         let now = monotonic_ns();
-        let place = Place { correlation, start_ns: now, end_ns: now + 500, ..Place::default() };
-        segment.push_all(0, &Kernel { place, name, ..Kernel::default() }.to_cells());
+        let execution = Execution { correlation, start_ns: now, end_ns: now + 500, ..Execution::default() };
+        segment.push_all(0, &Kernel { execution, name, ..Kernel::default() }.to_cells());
     }
 }
 
@@ -140,8 +140,8 @@ fn is_drained(segment: &FakeSegment) -> bool {
 }
 
 #[test]
-fn a_program_that_says_good_bye_is_recorded_whole() {
-    let session = Session::start();
+fn program_that_says_good_bye_is_recorded_whole() {
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     assert_eq!(peer.join(&segment).0, message::WELCOME);
@@ -163,8 +163,8 @@ fn a_program_that_says_good_bye_is_recorded_whole() {
 }
 
 #[test]
-fn a_full_ring_shows_as_a_loss() {
-    let session = Session::start();
+fn full_ring_shows_as_a_loss() {
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     for _ in 0..RING_CELLS + 10 {
@@ -178,8 +178,8 @@ fn a_full_ring_shows_as_a_loss() {
 }
 
 #[test]
-fn a_second_segment_brings_more_rings() {
-    let session = Session::start();
+fn second_segment_brings_more_rings() {
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     let more = FakeSegment::new(RINGS);
@@ -203,7 +203,7 @@ fn a_second_segment_brings_more_rings() {
 #[test]
 fn announced_exec_ends_nothing_while_the_socket_is_open() {
     for says_good_bye in [true, false] {
-        let session = Session::start();
+        let session = TestSession::start();
         let peer = FakePeer::connect(&session.socket());
         let segment = FakeSegment::new(PRIMARY);
         peer.join(&segment);
@@ -224,8 +224,8 @@ fn announced_exec_ends_nothing_while_the_socket_is_open() {
 }
 
 #[test]
-fn a_process_that_runs_on_is_recorded_up_to_the_end_of_the_session() {
-    let session = Session::start();
+fn process_that_runs_on_is_recorded_up_to_the_session_s_end() {
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);
@@ -240,8 +240,8 @@ fn a_process_that_runs_on_is_recorded_up_to_the_end_of_the_session() {
 }
 
 #[test]
-fn who_reconnects_with_the_same_memory_goes_on_as_the_same_process() {
-    let session = Session::start();
+fn reconnection_with_the_same_memory_continues_the_process() {
+    let session = TestSession::start();
     let segment = FakeSegment::new(PRIMARY);
     let peer = FakePeer::connect(&session.socket());
     peer.join(&segment);
@@ -258,8 +258,8 @@ fn who_reconnects_with_the_same_memory_goes_on_as_the_same_process() {
 }
 
 #[test]
-fn another_memory_file_of_the_same_process_id_is_the_next_image() {
-    let session = Session::start();
+fn second_memory_file_of_a_process_id_is_the_next_image() {
+    let session = TestSession::start();
     let (first, second) = (FakeSegment::new(PRIMARY), FakeSegment::new(PRIMARY));
     let peer = FakePeer::connect(&session.socket());
     peer.join(&first);
@@ -276,11 +276,12 @@ fn another_memory_file_of_the_same_process_id_is_the_next_image() {
 }
 
 #[test]
-fn a_single_connected_process_gets_its_answer() {
+fn single_connected_process_gets_its_answer() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    let recorder = Recorder::start(config(Source::Connected(ours), folder.path()), Log::default()).unwrap();
+    let recorder =
+        Recorder::start(config(ProcessSource::Connected(ours), folder.path()), Log::default()).unwrap();
     let peer = FakePeer(theirs);
     let segment = FakeSegment::new(PRIMARY);
     assert_eq!(peer.join(&segment).0, message::WELCOME);
@@ -296,11 +297,12 @@ fn a_single_connected_process_gets_its_answer() {
 }
 
 #[test]
-fn a_single_process_that_never_joins_ends_the_wait() {
+fn single_process_that_never_joins_ends_the_wait() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    let recorder = Recorder::start(config(Source::Connected(ours), folder.path()), Log::default()).unwrap();
+    let recorder =
+        Recorder::start(config(ProcessSource::Connected(ours), folder.path()), Log::default()).unwrap();
     drop(theirs);
     recorder.wait_for_end();
     let recording = recorder.finish(Duration::ZERO).unwrap();
@@ -308,13 +310,13 @@ fn a_single_process_that_never_joins_ends_the_wait() {
 }
 
 #[test]
-fn a_dropped_recorder_leaves_a_readable_file() {
-    let session = Session::start();
+fn dropped_recorder_leaves_a_readable_file() {
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);
     run_program(&segment, 1, 10);
-    let Session { folder, recorder } = session;
+    let TestSession { folder, recorder } = session;
     drop(recorder);
     let path = folder.path().join("trace.gputrace");
     let replay = read_traces(&[&path], (), &mut |_| {}).unwrap();
@@ -324,9 +326,9 @@ fn a_dropped_recorder_leaves_a_readable_file() {
 }
 
 #[test]
-fn a_trace_file_that_cannot_be_begun_is_an_error_at_once() {
+fn trace_file_that_cannot_be_created_is_an_error_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let source = Source::Listen { directory: folder.path().join("session") };
+    let source = ProcessSource::Listen { directory: folder.path().join("session") };
     let mut config = config(source, folder.path());
     config.trace_path = PathBuf::from("/dev/full");
     match Recorder::start(config, Log::default()) {
@@ -377,8 +379,8 @@ fn child_main() {
             // One thread was killed after it had reserved words, one while it filled them.
             segment.header.definitions_reserved.fetch_add(4, Ordering::Relaxed);
             let name = segment.define(def::NAME, &[], b"behind the hole");
-            let place = Place { correlation: 5_000, start_ns: 1, end_ns: 2, ..Place::default() };
-            segment.push(0, &Kernel { place, name, ..Kernel::default() }.to_cells());
+            let execution = Execution { correlation: 5_000, start_ns: 1, end_ns: 2, ..Execution::default() };
+            segment.push(0, &Kernel { execution, name, ..Kernel::default() }.to_cells());
             segment.header.definitions_reserved.fetch_add(7, Ordering::Relaxed);
         }
         "close" => {
@@ -394,14 +396,14 @@ fn child_main() {
 }
 
 fn record_child(what: &str) -> (Recording<Log>, tempfile::TempDir) {
-    let session = Session::start();
+    let session = TestSession::start();
     let status = child(what, &session.socket()).status().unwrap();
     assert_eq!(status.signal(), Some(libc::SIGKILL));
     session.finish(Duration::from_secs(10))
 }
 
 #[test]
-fn what_a_killed_process_had_published_is_read() {
+fn killed_process_keeps_published_entries() {
     let (recording, _folder) = record_child("exit");
     assert_eq!(recording.totals.counts.timed, 1_000);
     assert_eq!(recording.totals.processes[0].end.unwrap().0, ProcessEnd::Vanished);
@@ -417,15 +419,15 @@ fn holes_of_a_killed_process_hide_nothing() {
 }
 
 #[test]
-fn a_process_that_closed_the_socket_is_recorded_until_it_dies() {
+fn process_that_closed_the_socket_is_recorded_until_it_dies() {
     let (recording, _folder) = record_child("close");
     assert_eq!(recording.totals.counts.timed, 1_500);
     assert_eq!(recording.totals.processes[0].end.unwrap().0, ProcessEnd::Vanished);
 }
 
 #[test]
-fn many_processes_at_once_are_all_recorded() {
-    let session = Session::start();
+fn processes_that_start_together_are_all_recorded() {
+    let session = TestSession::start();
     let mut children: Vec<_> = (0..8).map(|_| child("exit", &session.socket()).spawn().unwrap()).collect();
     children.iter_mut().for_each(|child| {
         child.wait().unwrap();
@@ -436,8 +438,8 @@ fn many_processes_at_once_are_all_recorded() {
 }
 
 #[test]
-fn the_file_holds_the_stream_as_the_program_runs() {
-    let session = Session::start();
+fn file_holds_the_stream_as_the_program_runs() {
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);

@@ -1,4 +1,4 @@
-//! Threads of a session, which have its name.
+//! Starts the session's threads, which are named `gputrace-…`.
 
 use std::thread::JoinHandle;
 

@@ -11,9 +11,9 @@ use gputrace_wire::segment::kind as segment_kind;
 
 use crate::batch::{Batch, Counters, Definition, Gap, GapReason, ProcessBegin, ProcessEnd};
 use crate::session::area::{AreaEnd, AreaReader};
-use crate::session::out::Out;
 use crate::session::ready::{self, ProcessSockets};
 use crate::session::segment::{Drained, Segment};
+use crate::session::step_sender::StepSender;
 use crate::stream::coalesce::Coalescer;
 
 /// Cells taken of one ring before the next ring's turn: a quarter of a megabyte, and more than
@@ -69,7 +69,7 @@ pub struct Tracked {
     /// Whether its names were looked at for the last time.
     pub looked_last: bool,
     hole_since: Option<Instant>,
-    told_holes: u64,
+    reported_holes: u64,
 }
 
 impl Tracked {
@@ -91,7 +91,7 @@ impl Tracked {
             named: Vec::new(),
             looked_last: false,
             hole_since: None,
-            told_holes: 0,
+            reported_holes: 0,
         }
     }
 
@@ -134,28 +134,28 @@ impl Tracked {
             Some(segment) if self.more.iter().any(|known| known.identity() == segment.identity()) => {}
             Some(segment) if self.more.len() + 1 < SEGMENTS_MAX => {
                 let first_ring = self.segments().map(Segment::ring_count).sum();
-                self.tell_of_rings(&segment, first_ring, gather);
+                self.write_ring_gaps(&segment, first_ring, gather);
                 self.more.push(segment);
             }
-            _ => self.tell_gap(GapReason::RefusedSegment, 1, NO_RING, gather),
+            _ => self.write_gap(GapReason::RefusedSegment, 1, NO_RING, gather),
         }
     }
 
     /// Says of which rings nothing will come, and which are not read from their beginning.
-    fn tell_of_rings(&self, segment: &Segment, first_ring: usize, gather: &mut Coalescer) {
+    fn write_ring_gaps(&self, segment: &Segment, first_ring: usize, gather: &mut Coalescer) {
         let number = |ring: usize| u32::try_from(first_ring + ring).unwrap_or(NO_RING);
         for ring in segment.unusable_rings() {
-            self.tell_gap(GapReason::DamagedRing, 1, number(ring), gather);
+            self.write_gap(GapReason::DamagedRing, 1, number(ring), gather);
         }
         for (ring, position) in segment.taken_over() {
-            self.tell_gap(GapReason::TakenOver, position, number(ring), gather);
+            self.write_gap(GapReason::TakenOver, position, number(ring), gather);
         }
     }
 
     /// The same of the first segment, once the process was introduced.
-    pub fn introduce(&self, gather: &mut Coalescer, out: &Out) {
+    pub fn introduce(&self, gather: &mut Coalescer, out: &StepSender) {
         out.batch(Batch::ProcessBegin(self.begin()));
-        self.tell_of_rings(&self.primary, 0, gather);
+        self.write_ring_gaps(&self.primary, 0, gather);
     }
 
     /// Whether nothing more can come of it.
@@ -180,7 +180,7 @@ impl Tracked {
 
     /// Reads what is published: definitions to `out`, cells to `gather`. `last`: nobody writes
     /// any more.
-    pub fn drain(&mut self, last: bool, gather: &mut Coalescer, out: &Out) -> Turn {
+    pub fn drain(&mut self, last: bool, gather: &mut Coalescer, out: &StepSender) -> Turn {
         // The rings' heads come before the definitions, so that whatever the cells up to these
         // heads refer to was reserved in the area before it is read.
         let mut damaged = Vec::new();
@@ -221,7 +221,7 @@ impl Tracked {
             }
         }
         for ring in damaged {
-            self.tell_gap(GapReason::DamagedRing, 1, ring, gather);
+            self.write_gap(GapReason::DamagedRing, 1, ring, gather);
         }
         if gather.is_full(self.number) || self.hold && self.segments().any(Segment::presses) {
             gather.flush(self.number, &mut |batch| out.batch(batch));
@@ -236,7 +236,7 @@ impl Tracked {
     }
 
     /// All that was read of its rings was sent.
-    pub fn note_sent(&mut self, out: &Out) {
+    pub fn note_sent(&mut self, out: &StepSender) {
         if self.hold {
             self.segments_mut().for_each(|segment| segment.note_sent(out.sent()));
         }
@@ -253,7 +253,7 @@ impl Tracked {
         std::iter::once(&mut self.primary).chain(&mut self.more)
     }
 
-    fn drain_definitions(&mut self, last: bool, gather: &mut Coalescer, out: &Out) -> bool {
+    fn drain_definitions(&mut self, last: bool, gather: &mut Coalescer, out: &StepSender) -> bool {
         let mut any = false;
         loop {
             let mut records = Vec::new();
@@ -273,12 +273,12 @@ impl Tracked {
                         self.hole_since = Some(Instant::now());
                     }
                 }
-                AreaEnd::Damaged => self.tell_gap(GapReason::DamagedDefinitions, 1, NO_RING, gather),
+                AreaEnd::Damaged => self.write_gap(GapReason::DamagedDefinitions, 1, NO_RING, gather),
             }
-            let holes = self.area.holes - self.told_holes;
+            let holes = self.area.holes - self.reported_holes;
             if holes > 0 {
-                self.told_holes = self.area.holes;
-                self.tell_gap(GapReason::UnfinishedDefinitions, holes, NO_RING, gather);
+                self.reported_holes = self.area.holes;
+                self.write_gap(GapReason::UnfinishedDefinitions, holes, NO_RING, gather);
             }
             return any;
         }
@@ -301,7 +301,7 @@ impl Tracked {
     }
 
     /// Says in the stream that something could not be read.
-    fn tell_gap(&self, reason: GapReason, count: u64, ring: u32, gather: &mut Coalescer) {
+    fn write_gap(&self, reason: GapReason, count: u64, ring: u32, gather: &mut Coalescer) {
         gather.cells(self.number, ring).push(Gap { reason, count }.to_cell());
     }
 
@@ -322,7 +322,7 @@ impl Tracked {
     }
 
     /// Reads all that is left and says how it ended.
-    pub fn finish(&mut self, monotonic_ns: u64, gather: &mut Coalescer, out: &Out) {
+    pub fn finish(&mut self, monotonic_ns: u64, gather: &mut Coalescer, out: &StepSender) {
         // What is published now is read in so many turns; a process that runs on publishes more.
         let cells = self.segments().map(Segment::ring_cells_max).max().unwrap_or(0);
         for _ in 0..cells / CELLS_A_TURN + 2 {

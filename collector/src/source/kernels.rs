@@ -150,7 +150,7 @@ fn sources(joined: &[u8]) -> FxHashMap<String, KernelSource> {
     let mut first: Vec<Option<First>> = Vec::new();
     for (number, sequence) in (1u64..).zip(lines.sequences()) {
         first.push(None);
-        let offset = sequence.place as usize;
+        let offset = sequence.offset as usize;
         if let Some(address) = offset.checked_add(8).and_then(|end| table.get_mut(offset..end))
             && sequence.address >> NUMBER_SHIFT == 0
         {

@@ -85,7 +85,7 @@ impl LineTables {
         let mut writer = Writer::new(&mut buffer);
         for (number, offset) in self.offsets.iter().enumerate() {
             let name = number.to_string();
-            writer.sequence(Sequence { place: *offset, address: 0, name: name.as_bytes() }).unwrap();
+            writer.sequence(Sequence { offset: *offset, address: 0, name: name.as_bytes() }).unwrap();
         }
         let (length, rest) = writer.rest(self.bytes.len(), strings.len()).unwrap();
         rest.copy_from_slice(&[&self.bytes[..], strings].concat());

@@ -47,7 +47,7 @@ pub(crate) fn joined(name: &str) -> Vec<u8> {
         let name = sections.section_name(endian, section).unwrap().strip_prefix(b".text.").unwrap();
         let offset = u32::try_from(entry.r_offset(endian)).unwrap();
         let address = entry.r_addend(endian).cast_unsigned();
-        writer.sequence(Sequence { place: offset, address, name }).unwrap();
+        writer.sequence(Sequence { offset, address, name }).unwrap();
     }
     let table = file.section_by_name(".debug_line").unwrap().data().unwrap();
     let (length, rest) = writer.rest(table.len(), 0).unwrap();
@@ -118,7 +118,7 @@ fn a_table_of_dwarf_5_is_read_too() {
     let mut buffer = vec![0; 512];
     let mut writer = Writer::new(&mut buffer);
     let offset = u32::try_from(offset).unwrap();
-    writer.sequence(Sequence { place: offset, address: 0, name: b"layer" }).unwrap();
+    writer.sequence(Sequence { offset, address: 0, name: b"layer" }).unwrap();
     let (length, rest) = writer.rest(table.len(), strings.len()).unwrap();
     rest.copy_from_slice(&[&table[..], strings].concat());
     let expected = FxHashMap::from_iter([("layer".to_owned(), source("/model/layers.py", 42))]);

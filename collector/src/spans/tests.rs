@@ -10,7 +10,7 @@ use gputrace_wire::call::{self, Call, Detail, Launch, Memory};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::mark::ThreadBegin;
 use gputrace_wire::definition::{kind as def, origin_of};
-use gputrace_wire::device::{self, DeviceCopy, Place};
+use gputrace_wire::device::{self, DeviceCopy, Execution};
 use gputrace_wire::range::{RangeBegin, RangeEnd};
 use proptest::prelude::*;
 
@@ -154,10 +154,15 @@ fn launch(start_ticks: u64, duration_ticks: u64, correlation: u32) -> Cell {
 }
 
 fn kernel(correlation: u32, start_ns: u64, duration_ns: u64) -> [Cell; 2] {
-    let place =
-        Place { correlation, start_ns, end_ns: start_ns + duration_ns, stream: 7, ..Place::default() };
+    let execution = Execution {
+        correlation,
+        start_ns,
+        end_ns: start_ns + duration_ns,
+        stream: 7,
+        ..Execution::default()
+    };
     device::Kernel {
-        place,
+        execution,
         name: 5,
         grid: [128, 128, 1],
         block: [16, 16, 1],
@@ -274,9 +279,9 @@ fn waits_allocations_and_failures_are_described() {
 #[test]
 fn transfers_say_direction_bandwidth_and_memory() {
     let mut feed = SpanFeed::one(Sampling::default());
-    let place = Place { correlation: 9, start_ns: MS, end_ns: 26 * MS, ..Place::default() };
+    let execution = Execution { correlation: 9, start_ns: MS, end_ns: 26 * MS, ..Execution::default() };
     let copy = DeviceCopy {
-        place,
+        execution,
         bytes: 10_485_760,
         copy_kind: 1,
         source_memory: 1,

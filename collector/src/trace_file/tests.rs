@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use gputrace_wire::call::{Call, Detail, Launch};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::counter::Counter;
-use gputrace_wire::device::{Kernel, Place};
+use gputrace_wire::device::{Execution, Kernel};
 use proptest::prelude::*;
 
 use crate::batch::{Batch, Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
@@ -86,9 +86,15 @@ fn records_of(first: u32, count: u32) -> Vec<Cell> {
             let start_ns = end_ns + 800 + random.below(4_000);
             // Durations are multiples of 32 ns on the device.
             end_ns = start_ns + (u64::from(op % 29) * 40 + 60 + random.below(6)) * 32;
-            let origin =
-                Place { correlation: first + i, start_ns, end_ns, context: 1, stream: 7, ..Place::default() };
-            let base = Kernel { place: origin, ..Kernel::default() };
+            let origin = Execution {
+                correlation: first + i,
+                start_ns,
+                end_ns,
+                context: 1,
+                stream: 7,
+                ..Execution::default()
+            };
+            let base = Kernel { execution: origin, ..Kernel::default() };
             let kernel = Kernel {
                 name: 20 + op * 7 % 41,
                 grid: [1 + op * 37 % 500, 1 + op % 3, 1],

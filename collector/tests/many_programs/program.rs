@@ -2,12 +2,12 @@
 
 use gputrace_collector::batch::{Batch, Counters, Definition, ProcessBegin, ProcessEnd};
 use gputrace_wire::call::{Call, Copy, Detail, Launch, Memory, direction, memory, operation, wait};
-use gputrace_wire::caller::{Caller, WorksFor};
+use gputrace_wire::caller::{Caller, CallerEntry};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::mark::ThreadBegin;
 use gputrace_wire::clock::tick;
 use gputrace_wire::definition::{Code, code_runtime, kind as is, line_table, origin_of};
-use gputrace_wire::device::{DeviceCopy, DeviceGraph, Kernel, Place};
+use gputrace_wire::device::{DeviceCopy, DeviceGraph, Execution, Kernel};
 use gputrace_wire::range::{RangeBegin, RangeEnd};
 
 /// The session's first moment, and how long each program runs: 500 a second.
@@ -125,7 +125,7 @@ fn definitions(number: u32) -> Vec<Definition> {
 impl ShortProgram {
     fn runs(&mut self) {
         let caller = Caller { trace: [self.number + 1, 1], span: self.number + 1, flags: 1, remote: 1 };
-        self.host.push(WorksFor { caller, ticks: self.now_ns }.to_cell());
+        self.host.push(CallerEntry { caller, ticks: self.now_ns }.to_cell());
         let start_ticks = self.now_ns;
         let push = RangeBegin { kind: kind::RANGE_PUSH, range: RANGE, start_ticks, ..RangeBegin::default() };
         self.host.push(push.to_cell());
@@ -171,39 +171,39 @@ impl ShortProgram {
         self.now_ns += 100_000;
     }
 
-    fn place(&mut self) -> Place {
+    fn execution(&mut self) -> Execution {
         self.correlation += 1;
         let start_ns = self.now_ns + 2_000;
-        Place {
+        Execution {
             correlation: self.correlation,
             start_ns,
             end_ns: start_ns + 50_000,
             stream: 13,
-            ..Place::default()
+            ..Execution::default()
         }
     }
 
     fn launch(&mut self, has_record: bool) {
         let launch = Launch { function: FUNCTION, grid: [8, 1, 1], block: [128, 1, 1], ..Launch::default() };
-        let place = self.place();
+        let execution = self.execution();
         if has_record {
             let (grid, block) = (launch.grid, launch.block);
-            let record = Kernel { place, name: NAME, grid, block, registers: 32, ..Kernel::default() };
+            let record = Kernel { execution, name: NAME, grid, block, registers: 32, ..Kernel::default() };
             self.records.extend(record.to_cells());
         }
         self.call(kind::LAUNCH, 20, 0, Detail::Launch(launch));
     }
 
     fn graph(&mut self) {
-        let place = Place { graph: 3, ..self.place() };
-        self.records.push(DeviceGraph { place }.to_cell());
+        let execution = Execution { graph: 3, ..self.execution() };
+        self.records.push(DeviceGraph { execution }.to_cell());
         self.call(kind::GRAPH_LAUNCH, 20, 0, Detail::GraphLaunch { graph: 0 });
     }
 
     fn copy(&mut self) {
         let (bytes, copy_kind) = (1 << 20, direction::HOST_TO_DEVICE);
-        let place = self.place();
-        self.records.push(DeviceCopy { place, bytes, copy_kind, ..DeviceCopy::default() }.to_cell());
+        let execution = self.execution();
+        self.records.push(DeviceCopy { execution, bytes, copy_kind, ..DeviceCopy::default() }.to_cell());
         self.call(kind::COPY, 21, 0, Detail::Copy(Copy { direction: copy_kind, bytes, count: 1 }));
     }
 

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_required_symbol_is_named() {
+    fn missing_required_symbol_is_named() {
         for symbol in REQUIRED {
             let missing = String::from(*symbol);
             // SAFETY: `without` takes such a handle; the functions it returns are not called.

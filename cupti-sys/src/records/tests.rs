@@ -58,7 +58,7 @@ const READERS: [(&str, &[Field]); 5] = [
 const HIDDEN: [(&str, &str); 2] = [("12.0", "maxPotentialClusterSize"), ("12.0", "maxActiveClusters")];
 
 #[test]
-fn each_field_is_where_the_headers_have_it_and_no_sooner() {
+fn fields_are_where_the_headers_have_them_and_no_sooner() {
     let (releases, layouts) = facts();
     for release in &releases {
         for (family, fields) in READERS {
@@ -78,7 +78,7 @@ fn each_field_is_where_the_headers_have_it_and_no_sooner() {
 }
 
 #[test]
-fn the_releases_are_those_that_matter() {
+fn releases_are_those_that_matter() {
     let (releases, _) = facts();
     for (name, version) in [("11.8", 18), ("12.9", 28), ("13.5", 130_500)] {
         assert!(releases.iter().any(|release| release.name == name && release.version.0 == version));
@@ -86,7 +86,7 @@ fn the_releases_are_those_that_matter() {
 }
 
 #[test]
-fn the_oldest_records_have_every_field_without_a_version() {
+fn oldest_records_have_every_field_without_a_version() {
     let (_, layouts) = facts();
     for (record, fields) in [
         ("Kernel5", KernelRecord::FIELDS),
@@ -285,7 +285,7 @@ fn unaligned_records_are_read() {
 }
 
 #[test]
-fn grid_block_cluster_and_name() {
+fn kernel_record_has_grid_block_cluster_and_name() {
     let name = CString::new("_Z6squarePf").unwrap();
     let mut buffer = [0_u8; 200];
     for (offset, value) in

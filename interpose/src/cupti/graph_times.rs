@@ -23,7 +23,7 @@ use cupti_sys::cupti::{ApiVersion, CUpti_ActivityKind as Kind, CUptiResult, resu
 use gputrace_producer::clock;
 use gputrace_producer::session::{self, Session};
 use gputrace_wire::definition::{graph_mode, graph_reason, kind};
-use gputrace_wire::device::Place;
+use gputrace_wire::device::Execution;
 
 use super::graph_state::{self, Asked, State, Timing};
 use super::kinds::bit;
@@ -76,16 +76,16 @@ pub struct Delivered {
 impl Delivered {
     /// Counts a record if it is a node's.
     #[inline]
-    pub fn note(&mut self, place: &Place) {
-        if place.graph_node == 0 || !place.has_timing() {
+    pub fn note(&mut self, execution: &Execution) {
+        if execution.graph_node == 0 || !execution.has_timing() {
             return;
         }
         self.nodes += 1;
-        self.nodes_ns = self.nodes_ns.saturating_add(place.end_ns - place.start_ns);
-        if let Some(latest) = LATEST.get(place.correlation as usize % LATEST.len())
-            && latest.load(Ordering::Relaxed) != place.correlation
+        self.nodes_ns = self.nodes_ns.saturating_add(execution.end_ns - execution.start_ns);
+        if let Some(latest) = LATEST.get(execution.correlation as usize % LATEST.len())
+            && latest.load(Ordering::Relaxed) != execution.correlation
         {
-            latest.store(place.correlation, Ordering::Relaxed);
+            latest.store(execution.correlation, Ordering::Relaxed);
             self.launches += 1;
         }
     }
@@ -319,12 +319,12 @@ mod tests {
     #[test]
     fn launches_with_interleaved_records_are_counted() {
         let mut delivered = Delivered::default();
-        let node = |correlation, graph_node| Place {
+        let node = |correlation, graph_node| Execution {
             correlation,
             start_ns: 100,
             end_ns: 103,
             graph_node,
-            ..Place::default()
+            ..Execution::default()
         };
         for at in 0..10 {
             for launch in [70, 71, 72] {
@@ -332,7 +332,7 @@ mod tests {
             }
         }
         delivered.note(&node(73, 0));
-        delivered.note(&Place { end_ns: 0, ..node(74, 1) });
+        delivered.note(&Execution { end_ns: 0, ..node(74, 1) });
         assert_eq!((delivered.launches, delivered.nodes, delivered.nodes_ns), (3, 30, 90));
     }
 }

@@ -202,9 +202,9 @@ impl<'i, I: Image> Cubin<'i, I> {
             }
             let of = section(usize::from(short(&of, 6)?))?;
             let Some(kernel) = name(&of).and_then(|name| name.strip_prefix(TEXT)) else { continue };
-            let place = u32::try_from(word(entry, 0)?).ok()?;
+            let offset = u32::try_from(word(entry, 0)?).ok()?;
             let address = if open.kind == REL { 0 } else { word(entry, 16)? };
-            let Some(()) = writer.sequence(Sequence { place, address, name: kernel }) else {
+            let Some(()) = writer.sequence(Sequence { offset, address, name: kernel }) else {
                 return too_long;
             };
         }

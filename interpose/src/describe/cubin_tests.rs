@@ -51,7 +51,7 @@ fn section(image: &[u8], wanted: &str) -> (usize, Section) {
 }
 
 #[test]
-fn a_cubin_s_line_table_is_handed_over_with_its_kernels() {
+fn cubin_s_line_table_is_handed_over_with_its_kernels() {
     for (name, expected) in [
         ("add_one.cubin", &["add_one"][..]),
         ("row_sums.cubin", &["row_sums"]),
@@ -69,8 +69,8 @@ fn a_cubin_s_line_table_is_handed_over_with_its_kernels() {
         assert_eq!((lines.table, lines.strings), (&image[at..end], &b""[..]));
         for sequence in lines.sequences() {
             // An open address follows the opcode that sets it.
-            let place = sequence.place as usize;
-            assert_eq!(lines.table[place - 3..place + 8], [0, 9, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
+            let offset = sequence.offset as usize;
+            assert_eq!(lines.table[offset - 3..offset + 8], [0, 9, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
         }
     }
 }
@@ -91,7 +91,7 @@ fn memory_and_files_are_read_alike() {
 }
 
 #[test]
-fn what_is_no_cubin_ends_at_the_first_look() {
+fn image_that_is_no_cubin_is_rejected_by_its_header() {
     let program = std::fs::read("/proc/self/exe").unwrap();
     let wrapped = [0xb1u8, 0x43, 0x62, 0x46, 1, 0, 0, 0];
     let compressed = [0x50u8, 0xed, 0x55, 0xba, 1, 0, 16, 0];
@@ -107,7 +107,7 @@ fn what_is_no_cubin_ends_at_the_first_look() {
 }
 
 #[test]
-fn an_image_without_a_table_says_nothing() {
+fn image_without_a_table_has_no_lines() {
     for gone in [".debug_line", ".rela.debug_line"] {
         let mut image = bytes("add_one.cubin");
         let (header, _) = section(&image, gone);
@@ -119,7 +119,7 @@ fn an_image_without_a_table_says_nothing() {
 
 /// The image ends at the end of readable memory, at every length.
 #[test]
-fn an_image_that_is_cut_anywhere_is_read_without_a_fault() {
+fn image_that_is_cut_anywhere_is_read_without_a_fault() {
     const PAGES: usize = 3 * 4096;
     // SAFETY: a mapping of our own, whose last page cannot be read.
     let start = unsafe {
@@ -156,7 +156,7 @@ fn an_image_that_is_cut_anywhere_is_read_without_a_fault() {
 }
 
 #[test]
-fn any_byte_may_be_another_one() {
+fn image_with_any_byte_changed_is_read_without_a_fault() {
     let mut scratch = Scratch::new().unwrap();
     for name in NAMES {
         let mut image = bytes(name);
@@ -177,7 +177,7 @@ fn any_byte_may_be_another_one() {
 }
 
 #[test]
-fn a_table_that_is_too_long_is_told_by_its_length_alone() {
+fn table_that_is_too_long_is_reported_by_its_length_alone() {
     let mut image = bytes("add_one.cubin");
     let (header, _) = section(&image, ".debug_line");
     let bytes = LINES_MAX as u64;
@@ -195,7 +195,7 @@ fn a_table_that_is_too_long_is_told_by_its_length_alone() {
 /// The added cost of a load: `cargo test --release -p gputrace-interpose a_look -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
-fn a_look_at_an_image_costs_microseconds() {
+fn look_at_an_image_costs_microseconds() {
     let mut text = b".version 8.0\n".to_vec();
     text.resize(50_000, b' ');
     let mut padded = bytes("row_sums.cubin");

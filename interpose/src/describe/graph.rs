@@ -116,7 +116,7 @@ mod tests {
     use cupti_sys::driver::CUgraphNodeParams;
 
     #[test]
-    fn a_child_is_where_the_parameters_have_it() {
+    fn child_is_where_the_parameters_have_it() {
         // SAFETY: plain data, for which zero is valid.
         let mut parameters: CUgraphNodeParams = unsafe { core::mem::zeroed() };
         let bytes = (&raw mut parameters).cast::<u8>();

@@ -82,7 +82,7 @@ mod tests {
 
     /// Without that function every new code address reads `/proc/self/maps`.
     #[test]
-    fn the_loaders_answer_without_a_lock_is_found_where_there_is_one() {
+    fn loaders_answer_without_a_lock_is_found_where_there_is_one() {
         // SAFETY: a C string of libc's own.
         let version = unsafe { core::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
         let minor = version.to_str().unwrap().split('.').nth(1).unwrap();

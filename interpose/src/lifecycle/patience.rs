@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_while_there_is_progress() {
+    fn patience_lasts_while_there_is_progress() {
         let start_ns = 1_000;
         let mut patience = Patience { began_ns: start_ns, moved_ns: start_ns, sign: 0, still_ns: STILL_NS };
         assert!(patience.goes_on_at(start_ns + STILL_NS - 1, 0));

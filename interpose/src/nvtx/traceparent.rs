@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_the_quotes_and_brackets_around_a_traceparent() {
+    fn quotes_and_brackets_around_a_traceparent_are_removed() {
         for (name, rest) in [
             ("request traceparent=\"{}\"", "request"),
             ("request traceparent='{}' user=7", "request user=7"),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_traceparent_is_never_changed() {
+    fn name_without_a_traceparent_is_never_changed() {
         let long = "x".repeat(LENGTH);
         for name in [
             "{} ()",
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_a_part_of_the_name() {
+    fn malformed_traceparent_is_a_part_of_the_name() {
         for name in [
             String::new(),
             "step 17".to_owned(),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_name_is_taken_as_it_is() {
+    fn longest_name_is_taken_as_it_is() {
         let name = format!("{}{GOOD}", " ".repeat(NAME_MAX - LENGTH));
         assert_eq!(of(&name).0, "traceparent");
         let name = format!("{GOOD} {}", "x".repeat(NAME_MAX - LENGTH - 1));

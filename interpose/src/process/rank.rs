@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_numbers_are_ranks() {
+    fn ranks_are_plain_numbers_only() {
         assert_eq!((number(b"0"), number(b"1023")), (Some(0), Some(1023)));
         for no in [&b""[..], b"-1", b" 1", b"1.0", b"rank", b"9999999999"] {
             assert_eq!(number(no), None);

@@ -246,12 +246,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_not_found() {
+    fn unknown_name_is_not_found() {
         assert!(in_libc(c"no_such_function_of_libc").is_null());
     }
 
     #[test]
-    fn the_default_version_is_taken() {
+    fn default_version_is_taken() {
         // It has an old hidden version beside its default one, which behaves differently.
         let name = c"pthread_cond_wait";
         // SAFETY: a pseudo-handle and C strings.

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mapped_unwinder_is_found() {
+    fn mapped_unwinder_is_found() {
         // The test program links to libgcc_s like every Rust program.
         // SAFETY: only looks the functions up.
         let found = unsafe { [find_ip(), find_raise(), find_resume(), find_backtrace()] };

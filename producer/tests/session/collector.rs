@@ -9,8 +9,8 @@ use gputrace_producer::socket::Received;
 use crate::alone::alone;
 
 #[test]
-fn the_child_gets_the_socket_and_nobody_sees_it() {
-    alone("collector::the_child_gets_the_socket_and_nobody_sees_it", || {
+fn child_gets_the_socket_and_nobody_sees_it() {
+    alone("collector::child_gets_the_socket_and_nobody_sees_it", || {
         // A shell that sends one message head back over descriptor 3.
         let script = c"printf 'GTS1\\1\\0\\1\\0\\20\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0' >&3";
         let arguments = [c"sh".as_ptr(), c"-c".as_ptr(), script.as_ptr(), ptr::null()];
@@ -30,8 +30,8 @@ fn the_child_gets_the_socket_and_nobody_sees_it() {
 }
 
 #[test]
-fn the_child_does_not_inherit_a_real_time_class() {
-    alone("collector::the_child_does_not_inherit_a_real_time_class", || {
+fn child_does_not_inherit_a_real_time_class() {
+    alone("collector::child_does_not_inherit_a_real_time_class", || {
         let parameters = libc::sched_param { sched_priority: 1 };
         // SAFETY: a live parameter; 0 is the calling thread.
         if unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameters) } != 0 {

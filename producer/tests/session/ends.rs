@@ -15,8 +15,8 @@ use crate::alone::{alone, holdings};
 use crate::peer::{Peer, begin, pair};
 
 #[test]
-fn a_hand_over_that_nobody_takes_leaves_nothing_behind() {
-    alone("ends::a_hand_over_that_nobody_takes_leaves_nothing_behind", || {
+fn hand_over_that_nobody_takes_leaves_nothing_behind() {
+    alone("ends::hand_over_that_nobody_takes_leaves_nothing_behind", || {
         let before = holdings();
         let (ours, theirs) = pair();
         // SAFETY: the test's own descriptor.
@@ -41,8 +41,8 @@ fn abandoned_session_says_bye() {
 }
 
 #[test]
-fn a_good_bye_is_whole_once_the_service_thread_stopped() {
-    alone("ends::a_good_bye_is_whole_once_the_service_thread_stopped", || {
+fn good_bye_is_whole_once_the_service_thread_stopped() {
+    alone("ends::good_bye_is_whole_once_the_service_thread_stopped", || {
         let (session, peer) = begin();
         service::start(session, |_| ());
         std::thread::sleep(Duration::from_millis(20));
@@ -56,8 +56,8 @@ fn a_good_bye_is_whole_once_the_service_thread_stopped() {
 }
 
 #[test]
-fn what_a_collector_asks_for_is_answered_after_the_turn_that_brought_it() {
-    alone("ends::what_a_collector_asks_for_is_answered_after_the_turn_that_brought_it", || {
+fn request_is_answered_after_the_turn_that_brought_it() {
+    alone("ends::request_is_answered_after_the_turn_that_brought_it", || {
         let (session, peer) = begin();
         static SEEN: AtomicBool = AtomicBool::new(false);
         service::start(session, |session| {
@@ -79,8 +79,8 @@ fn what_a_collector_asks_for_is_answered_after_the_turn_that_brought_it() {
 }
 
 #[test]
-fn a_service_thread_that_does_not_stop_is_not_called_done() {
-    alone("ends::a_service_thread_that_does_not_stop_is_not_called_done", || {
+fn service_thread_that_does_not_stop_is_not_called_done() {
+    alone("ends::service_thread_that_does_not_stop_is_not_called_done", || {
         let (session, peer) = begin();
         service::start(session, |_| std::thread::sleep(Duration::from_secs(30)));
         std::thread::sleep(Duration::from_millis(20));
@@ -97,8 +97,8 @@ fn a_service_thread_that_does_not_stop_is_not_called_done() {
 }
 
 #[test]
-fn a_line_goes_to_standard_error_and_to_nothing_that_took_its_number() {
-    alone("ends::a_line_goes_to_standard_error_and_to_nothing_that_took_its_number", || {
+fn line_goes_to_standard_error_and_to_nothing_that_took_its_number() {
+    alone("ends::line_goes_to_standard_error_and_to_nothing_that_took_its_number", || {
         let file = |name: &str| {
             let path = std::env::temp_dir().join(format!("gputrace-{name}-{}", std::process::id()));
             let file = std::fs::File::create(&path).unwrap();

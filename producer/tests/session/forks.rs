@@ -17,8 +17,8 @@ fn event() -> [Cell; 1] {
 }
 
 #[test]
-fn a_child_with_a_session_of_its_own_leaves_its_parents_ring_alone() {
-    alone("forks::a_child_with_a_session_of_its_own_leaves_its_parents_ring_alone", || {
+fn child_with_a_session_of_its_own_leaves_its_parents_ring_alone() {
+    alone("forks::child_with_a_session_of_its_own_leaves_its_parents_ring_alone", || {
         let (parents, _peer) = begin();
         thread::with(|slot| assert!(slot.emit(parents, &event())));
         let ended = in_child(|| {
@@ -57,8 +57,8 @@ fn fill_holes() {
 
 /// As after a signal handler that interrupted a hook and forked.
 #[test]
-fn a_child_that_returns_into_its_parents_hook_writes_nothing() {
-    alone("forks::a_child_that_returns_into_its_parents_hook_writes_nothing", || {
+fn child_that_returns_into_its_parents_hook_writes_nothing() {
+    alone("forks::child_that_returns_into_its_parents_hook_writes_nothing", || {
         let (parents, peer) = begin();
         thread::with(|slot| {
             let _inside = slot.enter();
@@ -80,8 +80,8 @@ fn a_child_that_returns_into_its_parents_hook_writes_nothing() {
 
 /// A thread that has a ring but is not named in it yet, because the ring was full.
 #[test]
-fn a_child_of_a_thread_not_yet_named_writes_nothing() {
-    alone("forks::a_child_of_a_thread_not_yet_named_writes_nothing", || {
+fn child_of_a_thread_not_yet_named_writes_nothing() {
+    alone("forks::child_of_a_thread_not_yet_named_writes_nothing", || {
         let (parents, _peer) = begin();
         scope(|scope| {
             let fill = || thread::with(|slot| while slot.emit(parents, &event()) {});

@@ -41,8 +41,8 @@ fn threads_that_emit(session: &'static Session, threads: usize, first: usize, th
 }
 
 #[test]
-fn more_threads_than_rings_get_more_rings() {
-    alone("rings::more_threads_than_rings_get_more_rings", || {
+fn threads_beyond_the_rings_get_more_rings() {
+    alone("rings::threads_beyond_the_rings_get_more_rings", || {
         let (session, peer) = begin();
         let threads = peer.rings() - FIRST + 10;
         let before = holdings();
@@ -55,8 +55,8 @@ fn more_threads_than_rings_get_more_rings() {
 }
 
 #[test]
-fn a_segment_that_nobody_takes_leaves_nothing_behind() {
-    alone("rings::a_segment_that_nobody_takes_leaves_nothing_behind", || {
+fn segment_that_nobody_takes_leaves_nothing_behind() {
+    alone("rings::segment_that_nobody_takes_leaves_nothing_behind", || {
         let (session, peer) = begin();
         let rings = peer.rings() - FIRST;
         peer.hang_up();
@@ -69,8 +69,8 @@ fn a_segment_that_nobody_takes_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_failed_segment_is_not_tried_at_every_event() {
-    alone("rings::a_failed_segment_is_not_tried_at_every_event", || {
+fn failed_segment_is_not_tried_at_every_event() {
+    alone("rings::failed_segment_is_not_tried_at_every_event", || {
         let (session, peer) = begin();
         peer.hang_up();
         // Takes all rings, so that this thread gets none.
@@ -115,8 +115,8 @@ fn next_inode() -> u64 {
 }
 
 #[test]
-fn a_ring_taken_over_full_names_its_new_owner_first() {
-    alone("rings::a_ring_taken_over_full_names_its_new_owner_first", || {
+fn ring_taken_over_full_names_its_new_owner_first() {
+    alone("rings::ring_taken_over_full_names_its_new_owner_first", || {
         let (session, peer) = begin();
         let ring = peer.ring(FIRST);
         let capacity = ring.capacity_cells.load(Ordering::Relaxed);
@@ -152,8 +152,8 @@ fn a_ring_taken_over_full_names_its_new_owner_first() {
 }
 
 #[test]
-fn an_offer_that_is_repeated_counts_nothing() {
-    alone("rings::an_offer_that_is_repeated_counts_nothing", || {
+fn offer_that_is_repeated_counts_nothing() {
+    alone("rings::offer_that_is_repeated_counts_nothing", || {
         let (session, peer) = begin();
         let offer = || thread::with(|slot| slot.offer(session, &[Cell::new(EVENT, 1, 0)]));
         let mut taken = Vec::new();
@@ -179,8 +179,8 @@ fn an_offer_that_is_repeated_counts_nothing() {
 /// A segment that a full socket did not take goes later, though by then it is known that nobody
 /// takes over and files are closed.
 #[test]
-fn a_segment_filed_before_the_welcome_is_handed_over_after_it() {
-    alone("rings::a_segment_filed_before_the_welcome_is_handed_over_after_it", || {
+fn segment_filed_before_the_welcome_is_handed_over_after_it() {
+    alone("rings::segment_filed_before_the_welcome_is_handed_over_after_it", || {
         let (session, peer) = begin_by_path();
         let rings = peer.rings() - FIRST;
         let mut taken: Vec<_> = (0..rings).map(|_| session.take_ring().unwrap()).collect();
@@ -206,8 +206,8 @@ fn a_segment_filed_before_the_welcome_is_handed_over_after_it() {
 }
 
 #[test]
-fn what_lies_in_a_segment_that_nobody_got_is_counted() {
-    alone("rings::what_lies_in_a_segment_that_nobody_got_is_counted", || {
+fn entries_of_a_segment_that_nobody_received_are_counted() {
+    alone("rings::entries_of_a_segment_that_nobody_received_are_counted", || {
         let (session, peer) = begin_by_path();
         let taken: Vec<_> = (0..peer.rings() - FIRST).map(|_| session.take_ring().unwrap()).collect();
         assert!(!taken.is_empty());

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_structures_have_their_c_sizes() {
+    fn structures_have_their_c_sizes() {
         assert_eq!((size_of::<KernelParameters>(), size_of::<KernelParametersV2>()), (56, 72));
         assert_eq!((size_of::<FillParameters>(), size_of::<AllocateParameters>()), (40, 120));
         assert_eq!((size_of::<CopyParameters>(), size_of::<AnyParameters>()), (216, 256));

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_structure_has_its_c_size() {
+    fn structure_has_its_c_size() {
         assert_eq!(size_of::<Properties>(), 88);
     }
 }

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variant_follows_version_and_stream_kind() {
+    fn variant_follows_version_and_stream_kind() {
         assert_eq!(symbol("cuMemAlloc", 12000, false), Ok("cuMemAlloc_v2"));
         assert_eq!(symbol("cuMemAlloc", 12000, true), Ok("cuMemAlloc_v2"));
         assert_eq!(symbol("cuLaunchKernel", 12000, false), Ok("cuLaunchKernel"));
@@ -105,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_said_to_be() {
+    fn absent_symbol_is_reported_as_absent() {
         assert_eq!(symbol("cuNoSuch", 12000, false), Err(Absence::NoSuchSymbol));
         assert_eq!(symbol("cuLaunchKernelEx", 11000, false), Err(Absence::VersionTooLow));
         assert_eq!(symbol("cuMemAlloc_v2", 12000, false), Err(Absence::NoSuchSymbol));
     }
 
     #[test]
-    fn no_symbol_is_described_twice() {
+    fn symbols_are_described_once() {
         let mut symbols: Vec<_> = TABLE.iter().copied().flatten().map(|entry| entry.symbol).collect();
         let all = symbols.len();
         symbols.sort();

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_structure_has_its_c_size() {
+    fn structure_has_its_c_size() {
         assert_eq!(size_of::<AllocationProperties>(), 32);
     }
 }

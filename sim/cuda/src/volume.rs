@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_structures_have_their_c_sizes() {
+    fn structures_have_their_c_sizes() {
         assert_eq!((size_of::<Plane>(), size_of::<Volume>()), (128, 200));
         assert_eq!(size_of::<VolumeOperation>(), 112);
     }

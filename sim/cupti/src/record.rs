@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_lands_where_cupti_puts_it() {
+    fn kernel_lands_where_cupti_puts_it() {
         let mut activity = Activity::new(CONCURRENT_KERNEL);
         activity.registers = 40;
         activity.grid = [7, 8, 9];
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_copy_is_not_laid_out_as_a_copy() {
+    fn peer_copy_is_not_laid_out_as_a_copy() {
         let mut activity = Activity::new(MEMCPY_PEER);
         activity.bytes = 64;
         activity.correlation = 3;

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_area_refuses_and_keeps_what_it_has() {
+    fn full_area_refuses_and_keeps_what_it_has() {
         let memory = memory(8);
         assert!(memory.area().append(kind::NAME, &[], b"12345678").is_some());
         assert_eq!(memory.area().append(kind::NAME, &[], &[b'x'; 64]), None);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_hides_nothing_behind_it() {
+    fn hole_hides_nothing_behind_it() {
         let memory = memory(64);
         // Killed after the reservation, and killed while the text was written.
         memory.reserved.fetch_add(4, Ordering::Relaxed);

@@ -72,7 +72,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_code_lies_as_the_format_says() {
+    fn code_lies_as_the_format_says() {
         let code = Code {
             runtime: code_runtime::CPYTHON,
             version: 0x030c_01f0,
@@ -106,7 +106,7 @@ mod tests {
         }
 
         #[test]
-        fn nonsense_is_read_within_the_text(fields: Vec<u64>, text: Vec<u8>) {
+        fn nonsense_is_read_within_its_text(fields: Vec<u64>, text: Vec<u8>) {
             let code = Code::read(&fields, &text);
             prop_assert!(code.name.len() + code.file.len() + code.table.len() <= text.len());
         }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  byte 0   sequences u32 │ table bytes u32 │ string bytes u32 │ 0 u32
-//!  then     the sequences: place u32 │ name bytes u32 │ address u64 │ name
+//!  then     the sequences: offset u32 │ name bytes u32 │ address u64 │ name
 //!  then     the table, the strings
 //! ```
 //!
@@ -18,7 +18,7 @@ const HEAD_BYTES: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sequence<'a> {
     /// Offset in the table of the 8-byte address at which the rows begin.
-    pub place: u32,
+    pub offset: u32,
     /// The value of that address, relative to the kernel's start.
     pub address: u64,
     /// The kernel's name.
@@ -52,7 +52,7 @@ impl<'a> KernelLines<'a> {
             let (name, behind) = behind.split_at_checked(usize::try_from(half(head, 4)?).ok()?)?;
             rest = behind;
             let address = u64::from(half(head, 8)?) | u64::from(half(head, 12)?) << 32;
-            Some(Sequence { place: half(head, 0)?, address, name })
+            Some(Sequence { offset: half(head, 0)?, address, name })
         })
     }
 }
@@ -76,7 +76,7 @@ impl<'r> Writer<'r> {
 
     pub fn sequence(&mut self, sequence: Sequence<'_>) -> Option<()> {
         let name_bytes = u32::try_from(sequence.name.len()).ok()?;
-        self.put(&sequence.place.to_le_bytes())?;
+        self.put(&sequence.offset.to_le_bytes())?;
         self.put(&name_bytes.to_le_bytes())?;
         self.put(&sequence.address.to_le_bytes())?;
         self.put(sequence.name)?;
@@ -118,8 +118,8 @@ mod tests {
         buffer: &mut [u8],
     ) -> Option<usize> {
         let mut writer = Writer::new(buffer);
-        for (place, address, name) in sequences {
-            writer.sequence(Sequence { place: *place, address: *address, name })?;
+        for (offset, address, name) in sequences {
+            writer.sequence(Sequence { offset: *offset, address: *address, name })?;
         }
         let (length, rest) = writer.rest(table.len(), strings.len())?;
         rest.copy_from_slice(&[table, strings].concat());
@@ -145,7 +145,7 @@ mod tests {
             let mut buffer = vec![1; 1024];
             let length = written(&sequences, &table, &strings, &mut buffer).unwrap();
             let lines = KernelLines::read(&buffer[..length]).unwrap();
-            let read: Vec<_> = lines.sequences().map(|s| (s.place, s.address, s.name.to_vec())).collect();
+            let read: Vec<_> = lines.sequences().map(|s| (s.offset, s.address, s.name.to_vec())).collect();
             prop_assert_eq!((read, lines.table, lines.strings), (sequences, &table[..], &strings[..]));
             // Reading a cut encoding must not read past its end.
             if let Some(lines) = KernelLines::read(&buffer[..length.saturating_sub(missing)]) {

@@ -22,7 +22,7 @@ fn marked(word: &str) -> Vec<Table> {
 }
 
 #[test]
-fn every_marker_is_known_and_every_table_has_rows() {
+fn markers_are_known_and_tables_have_rows() {
     for table in tables() {
         let known = ["constants:", "struct:", "payload:", "message", "counters", "limits"];
         assert!(known.contains(&table.marker[0].as_str()), "{:?}", table.marker);
@@ -31,7 +31,7 @@ fn every_marker_is_known_and_every_table_has_rows() {
 }
 
 #[test]
-fn no_source_file_is_overlooked() {
+fn source_files_are_all_checked() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut folders = vec![root.clone()];
     let mut found = BTreeSet::new();
@@ -103,7 +103,7 @@ fn payloads_lie_as_the_document_says() {
 }
 
 #[test]
-fn a_message_begins_as_the_document_says() {
+fn message_begins_as_the_document_says() {
     let [table] = &marked("message")[..] else { panic!("one head") };
     let head = Head::new(0, 0, 0, 0);
     let heads = [

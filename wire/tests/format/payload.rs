@@ -2,17 +2,17 @@
 //! which bytes change.
 
 use gputrace_wire::call::{self, Call, Detail};
-use gputrace_wire::caller::{Caller, WorksFor};
+use gputrace_wire::caller::{Caller, CallerEntry};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::Anchor;
 use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
-use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Kernel, Place};
+use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Execution, Kernel};
 use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
 
 type Row = Vec<String>;
 /// A field's name and what sets it to all ones.
-type Field<T> = (&'static str, fn(&mut T));
+type FieldSetter<T> = (&'static str, fn(&mut T));
 
 /// A field's place: the bytes in which two encodings differ, which must be consecutive.
 pub fn row(name: &str, without: &[u8], with: &[u8]) -> Row {
@@ -26,7 +26,7 @@ pub fn row(name: &str, without: &[u8], with: &[u8]) -> Row {
 
 /// Rows of all fields of an entry, in the order of their places. `all` has every field set: its
 /// bytes must be those of the fields one by one, so that none is forgotten.
-fn rows<T: Copy>(none: T, all: T, bytes: impl Fn(T) -> Vec<u8>, fields: &[Field<T>]) -> Vec<Row> {
+fn rows<T: Copy>(none: T, all: T, bytes: impl Fn(T) -> Vec<u8>, fields: &[FieldSetter<T>]) -> Vec<Row> {
     let without = bytes(none);
     let mut touched: Vec<bool> = vec![false; without.len()];
     let mut rows: Vec<Row> = Vec::new();
@@ -85,7 +85,7 @@ const M64: u64 = u64::MAX;
 const ALL_OF_CALLER: Caller = Caller { trace: [M64, M64], span: M64, flags: M8, remote: M8 };
 
 /// A host call of one kind, its own fields only.
-fn detail(kind: u16, none: Detail, all: Detail, fields: &[Field<Detail>]) -> Vec<Row> {
+fn detail(kind: u16, none: Detail, all: Detail, fields: &[FieldSetter<Detail>]) -> Vec<Row> {
     let bytes = |detail| bytes_of(&[Call { kind, detail, ..Call::default() }.to_cell()]);
     rows(none, all, bytes, fields)
 }
@@ -109,7 +109,7 @@ macro_rules! in_detail {
 pub fn layout(name: &str) -> Option<Vec<Row>> {
     // All fields are named in each literal of all ones, so that a new field does not compile
     // until it stands here.
-    let place = Place {
+    let execution = Execution {
         correlation: M32,
         start_ns: M64,
         end_ns: M64,
@@ -267,24 +267,24 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
             &[in_detail!(Other, operation, M8), in_detail!(Other, value, M64)],
         ),
         "device records" => rows(
-            Place::default(),
-            place,
-            |place| bytes_of(&[DeviceGraph { place }.to_cell()]),
+            Execution::default(),
+            execution,
+            |execution| bytes_of(&[DeviceGraph { execution }.to_cell()]),
             &[
-                ("correlation", |place| place.correlation = M32),
-                ("start_ns", |place| place.start_ns = M64),
-                ("end_ns", |place| place.end_ns = M64),
-                ("device", |place| place.device = M16.into()),
-                ("context", |place| place.context = M16.into()),
-                ("stream", |place| place.stream = M32),
-                ("graph_node", |place| place.graph_node = M64),
-                ("graph", |place| place.graph = M32),
+                ("correlation", |execution| execution.correlation = M32),
+                ("start_ns", |execution| execution.start_ns = M64),
+                ("end_ns", |execution| execution.end_ns = M64),
+                ("device", |execution| execution.device = M16.into()),
+                ("context", |execution| execution.context = M16.into()),
+                ("stream", |execution| execution.stream = M32),
+                ("graph_node", |execution| execution.graph_node = M64),
+                ("graph", |execution| execution.graph = M32),
             ],
         ),
         "DEVICE_KERNEL" => rows(
             Kernel::default(),
             Kernel {
-                place: Place::default(),
+                execution: Execution::default(),
                 name: M32,
                 grid: [M32; 3],
                 block: [M16; 3],
@@ -323,7 +323,7 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
         "DEVICE_COPY" => rows(
             DeviceCopy::default(),
             DeviceCopy {
-                place: Place::default(),
+                execution: Execution::default(),
                 bytes: M64,
                 copy_kind: M8,
                 source_memory: M8,
@@ -345,7 +345,7 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
         ),
         "DEVICE_FILL" => rows(
             DeviceFill::default(),
-            DeviceFill { place: Place::default(), bytes: M64, value: M32, memory: M8 },
+            DeviceFill { execution: Execution::default(), bytes: M64, value: M32, memory: M8 },
             |fill| bytes_of(&[fill.to_cell()]),
             &[
                 ("bytes", |fill| fill.bytes = M64),
@@ -391,8 +391,8 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
             ],
         ),
         "CALLER" => rows(
-            WorksFor::default(),
-            WorksFor { caller: ALL_OF_CALLER, ticks: M64 },
+            CallerEntry::default(),
+            CallerEntry { caller: ALL_OF_CALLER, ticks: M64 },
             |works| bytes_of(&[works.to_cell()]),
             &[
                 ("flags", |works| works.caller.flags = M8),

@@ -96,7 +96,7 @@ fn kill_after(pause: Duration, drained_meanwhile: bool) -> Reading {
 }
 
 #[test]
-fn a_killed_process_leaves_what_it_published_and_nothing_else() {
+fn killed_process_leaves_what_it_published_and_nothing_else() {
     let mut pause_us = 7;
     let (mut entries, mut definitions, mut holes) = (0, 0, 0);
     for round in 0..300 {

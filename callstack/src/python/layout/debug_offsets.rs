@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_version_is_read_by_its_own_words() {
+    fn next_version_is_read_by_its_own_words() {
         let listed = Layout { minor: 14, frame_copy: 80, code_copies: 200, ..table::V3_13_FREE_THREADED };
         let mut words = words_of(&listed, WORDS_3_14, 1);
         words.extend([(FRAME_COPY_3_14, 80), (CODE_COPIES_3_14, 200)]);

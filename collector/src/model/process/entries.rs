@@ -1,7 +1,7 @@
 //! What an entry of each kind changes in the process's state.
 
 use gputrace_wire::call::Call;
-use gputrace_wire::caller::{Caller, WorksFor};
+use gputrace_wire::caller::{Caller, CallerEntry};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::Anchor;
 use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
@@ -41,7 +41,7 @@ impl ProcessState {
                         static_shared_bytes: kernel.static_shared_bytes,
                         dynamic_shared_bytes: kernel.dynamic_shared_bytes,
                     });
-                    self.device_record(ring, &kernel.place, what, sink);
+                    self.device_record(ring, &kernel.execution, what, sink);
                 }
                 None => self.lose(Loss::DamagedEntries, 1),
             },
@@ -53,14 +53,14 @@ impl ProcessState {
                     source_memory: copy.source_memory,
                     target_memory: copy.target_memory,
                 };
-                self.device_record(ring, &copy.place, what, sink);
+                self.device_record(ring, &copy.execution, what, sink);
             }
             kind::DEVICE_FILL => {
                 let fill = DeviceFill::from_cell(first);
-                self.device_record(ring, &fill.place, What::Fill { bytes: fill.bytes }, sink);
+                self.device_record(ring, &fill.execution, What::Fill { bytes: fill.bytes }, sink);
             }
             kind::DEVICE_GRAPH => {
-                self.device_record(ring, &DeviceGraph::from_cell(first).place, What::Graph, sink);
+                self.device_record(ring, &DeviceGraph::from_cell(first).execution, What::Graph, sink);
             }
             kind::RANGE_PUSH | kind::RANGE_START | kind::MARK => {
                 if let Some(begin) = RangeBegin::from_cell(first) {
@@ -73,7 +73,7 @@ impl ProcessState {
                     self.range_end(ring, &end, sink);
                 }
             }
-            kind::CALLER => self.active_span_changes(ring, &WorksFor::from_cell(first).caller, sink),
+            kind::CALLER => self.active_span_changes(ring, &CallerEntry::from_cell(first).caller, sink),
             kind::GRAPH_NODE => {
                 self.graphs.nodes_made(&NodesMade::from_cell(first), ring.ranges, &self.definitions);
             }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn every_node_of_a_graph_launch_has_the_launch_as_its_call() {
     let mut feed = ModelFeed::new();
-    let node = |node, at| kernel(Place { graph_node: node, graph: 4, ..executed(8, at) });
+    let node = |node, at| kernel(Execution { graph_node: node, graph: 4, ..executed(8, at) });
     feed.cells(RECORDS, &[node(1, 100), node(2, 200)].concat());
     feed.cells(HOST, &[call(kind::GRAPH_LAUNCH, 8, 50, Detail::GraphLaunch { graph: 3 }).to_cell()]);
     feed.cells(RECORDS, &node(3, 300));
@@ -28,7 +28,7 @@ fn a_graph_launch_can_be_one_record_or_none() {
             &[call(kind::GRAPH_LAUNCH, correlation, 50, Detail::GraphLaunch { graph: 3 }).to_cell()],
         );
     }
-    feed.cells(RECORDS, &[DeviceGraph { place: Place { graph: 4, ..executed(1, 100) } }.to_cell()]);
+    feed.cells(RECORDS, &[DeviceGraph { execution: Execution { graph: 4, ..executed(1, 100) } }.to_cell()]);
     let (_, seen) = feed.finish();
     let whole: Vec<_> = seen.operations.iter().map(|o| (o.what, o.timing.is_some())).collect();
     assert_eq!(whole, [(What::Graph, true), (What::Graph, false)]);
@@ -38,11 +38,11 @@ fn a_graph_launch_can_be_one_record_or_none() {
 #[test]
 fn a_whole_launch_after_some_of_its_nodes_has_the_time_that_they_leave() {
     let launch = |id| call(kind::GRAPH_LAUNCH, id, 50, Detail::GraphLaunch { graph: 3 }).to_cell();
-    let at = |id, start_ns, end_ns| Place { graph: 4, start_ns, end_ns, ..executed(id, start_ns) };
-    let whole = |id| [DeviceGraph { place: at(id, 1_000, 31_000) }.to_cell()];
+    let at = |id, start_ns, end_ns| Execution { graph: 4, start_ns, end_ns, ..executed(id, start_ns) };
+    let whole = |id| [DeviceGraph { execution: at(id, 1_000, 31_000) }.to_cell()];
     let node = |id, node: u64| {
         let start_ns = 1_000 + node * 1_000;
-        kernel(Place { graph_node: 4u64 << 32 | node, ..at(id, start_ns, start_ns + 900) })
+        kernel(Execution { graph_node: 4u64 << 32 | node, ..at(id, start_ns, start_ns + 900) })
     };
     for call_first in [true, false] {
         let mut feed = ModelFeed::new();
@@ -69,8 +69,8 @@ fn a_whole_launch_after_some_of_its_nodes_has_the_time_that_they_leave() {
 #[test]
 fn a_graph_launch_in_both_forms_is_counted_in_the_first() {
     let launch = |id| call(kind::GRAPH_LAUNCH, id, 50, Detail::GraphLaunch { graph: 3 }).to_cell();
-    let whole = |id| [DeviceGraph { place: Place { graph: 4, ..executed(id, 100) } }.to_cell()];
-    let node = |id, node| kernel(Place { graph_node: 4u64 << 32 | node, graph: 4, ..executed(id, 100) });
+    let whole = |id| [DeviceGraph { execution: Execution { graph: 4, ..executed(id, 100) } }.to_cell()];
+    let node = |id, node| kernel(Execution { graph_node: 4u64 << 32 | node, graph: 4, ..executed(id, 100) });
     let mut feed = ModelFeed::new();
     // By node first, with the call before or after; as a whole first, likewise.
     feed.cells(HOST, &[launch(1)]);

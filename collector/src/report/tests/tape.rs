@@ -6,7 +6,7 @@ use gputrace_wire::clock::mark::ThreadBegin;
 use gputrace_wire::clock::tick;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, Code};
-use gputrace_wire::device::{self, DeviceCopy, DeviceFill, Place};
+use gputrace_wire::device::{self, DeviceCopy, DeviceFill, Execution};
 
 use crate::aggregate::Aggregates;
 use crate::batch::{Batch, Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
@@ -203,11 +203,11 @@ impl Tape {
     }
 
     /// When and where the latest correlation id's operation was executed.
-    fn executed(&mut self, device_ns: u64) -> Place {
+    fn executed(&mut self, device_ns: u64) -> Execution {
         let start_ns = self.now_ns + 2_000;
         let (_, stream, device) = self.stream;
         let (correlation, end_ns) = (self.correlation, start_ns + device_ns);
-        Place { correlation, start_ns, end_ns, stream, device: device.into(), ..Place::default() }
+        Execution { correlation, start_ns, end_ns, stream, device: device.into(), ..Execution::default() }
     }
 
     /// A launch, with its record if `device_ns` is known.
@@ -225,7 +225,7 @@ impl Tape {
                 dynamic_shared_bytes: 512,
                 ..device::Kernel::default()
             };
-            record.place = self.executed(device_ns);
+            record.execution = self.executed(device_ns);
             self.records.extend(record.to_cells());
         }
         self.call(kind::LAUNCH, 10, 2_900, self.correlation, 0, Detail::Launch(launch));
@@ -239,7 +239,7 @@ impl Tape {
     pub(crate) fn copy(&mut self, api: u32, copy_kind: u8, bytes: u64, device_ns: u64) {
         self.correlation += 1;
         let record =
-            DeviceCopy { place: self.executed(device_ns), bytes, copy_kind, ..DeviceCopy::default() };
+            DeviceCopy { execution: self.executed(device_ns), bytes, copy_kind, ..DeviceCopy::default() };
         self.records.push(record.to_cell());
         let detail = Detail::Copy(call::Copy { direction: copy_kind, bytes, count: 1 });
         self.call(kind::COPY, api, 4_000, self.correlation, 0, detail);
@@ -247,7 +247,7 @@ impl Tape {
 
     pub(crate) fn fill(&mut self, bytes: u64, device_ns: u64) {
         self.correlation += 1;
-        let record = DeviceFill { place: self.executed(device_ns), bytes, ..DeviceFill::default() };
+        let record = DeviceFill { execution: self.executed(device_ns), bytes, ..DeviceFill::default() };
         self.records.push(record.to_cell());
         self.call(kind::FILL, 14, 3_100, self.correlation, 0, Detail::Fill { bytes, value: 0 });
     }

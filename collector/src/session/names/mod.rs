@@ -72,7 +72,7 @@ pub(super) struct Names {
     found: Receiver<Found>,
     /// By process, when the one that was alive at the first look began.
     began: FxHashMap<u32, Option<u64>>,
-    in_vain: Option<Instant>,
+    timed_out_at: Option<Instant>,
     /// Processes of which something will never be looked for, and whether that was said.
     unasked: FxHashMap<u32, bool>,
 }
@@ -105,7 +105,7 @@ impl Names {
     }
 
     fn with(asks: Sender<Ask>, found: Receiver<Found>) -> Names {
-        Names { asks, found, began: FxHashMap::default(), in_vain: None, unasked: FxHashMap::default() }
+        Names { asks, found, began: FxHashMap::default(), timed_out_at: None, unasked: FxHashMap::default() }
     }
 
     /// A process joined that the kernel calls `pid`; 0 where it has no number here.
@@ -161,7 +161,7 @@ impl Names {
             return Vec::new();
         }
         let mut taken = Vec::new();
-        if self.in_vain.is_some_and(|since| since.elapsed() < NO_PATIENCE) {
+        if self.timed_out_at.is_some_and(|since| since.elapsed() < NO_PATIENCE) {
             return taken;
         }
         let deadline = Instant::now() + LAST_LOOK;
@@ -171,12 +171,12 @@ impl Names {
                     let is_it = found.last && found.process == process;
                     taken.extend(self.believed(found, &is_alive));
                     if is_it {
-                        self.in_vain = None;
+                        self.timed_out_at = None;
                         return taken;
                     }
                 }
                 Err(_) => {
-                    self.in_vain = Some(Instant::now());
+                    self.timed_out_at = Some(Instant::now());
                     return taken;
                 }
             }

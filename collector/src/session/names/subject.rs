@@ -25,14 +25,14 @@ pub struct Subject {
     /// Whether it is in a namespace of its own.
     is_inside: bool,
     /// The newest last.
-    threads: VecDeque<Thread>,
+    threads: VecDeque<TrackedThread>,
     redacted: bool,
     /// The command line that was recorded last, once it said one.
     title: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
-struct Thread {
+struct TrackedThread {
     /// How it calls itself.
     tid: u32,
     definition: u32,
@@ -64,7 +64,7 @@ impl Subject {
     pub fn thread(&mut self, tid: u32, definition: u32, name: Vec<u8>, before_ns: u64) {
         // Another thread of that number has ended.
         self.threads.retain(|thread| thread.tid != tid);
-        self.threads.push_back(Thread { tid, definition, before_ns, began: None, name });
+        self.threads.push_back(TrackedThread { tid, definition, before_ns, began: None, name });
         if self.threads.len() > THREADS_MAX {
             self.threads.pop_front();
         }
@@ -102,11 +102,11 @@ impl Subject {
 
     fn look_at_title(&mut self, system: &System, now_ns: u64) -> Option<Definition> {
         // Whether the title may be recorded is known once the process has said its command line.
-        let told = self.title.as_ref()?;
+        let recorded = self.title.as_ref()?;
         let command = system.command(self.pid)?;
         let title = trimmed(&command_line::masked_bytes(&trimmed(&command)));
         let title = if self.redacted { program_of(&title) } else { title };
-        if title.is_empty() || title == *told {
+        if title.is_empty() || title == *recorded {
             return None;
         }
         self.title = Some(title.clone());
@@ -114,7 +114,7 @@ impl Subject {
     }
 }
 
-impl Thread {
+impl TrackedThread {
     /// Its name, where it is another one than was recorded last. `number` is how it is called here.
     fn look(&mut self, number: u32, pid: u32, system: &System, now_ns: u64) -> Option<Definition> {
         let found = system.thread(pid, number)?;

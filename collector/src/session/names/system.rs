@@ -18,7 +18,7 @@ pub const ENTRIES_MAX: usize = 1024;
 
 /// A thread as it was when somebody looked.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Named {
+pub struct ThreadStat {
     pub name: Vec<u8>,
     /// When it began, in the kernel's ticks since the machine did.
     pub began: u64,
@@ -59,7 +59,7 @@ impl System {
         Some(stat(&self.process(pid).join("stat"))?.began)
     }
 
-    pub fn thread(&self, pid: u32, tid: u32) -> Option<Named> {
+    pub fn thread(&self, pid: u32, tid: u32) -> Option<ThreadStat> {
         stat(&self.process(pid).join("task").join(tid.to_string()).join("stat"))
     }
 
@@ -110,13 +110,13 @@ fn read_at_once(mut file: impl Read, most: usize) -> Option<Vec<u8>> {
 }
 
 /// The name stands in parentheses and may hold any others; the start is the twentieth field after it.
-fn stat(path: &Path) -> Option<Named> {
+fn stat(path: &Path) -> Option<ThreadStat> {
     let text = read(path, FILE_MAX)?;
     let open = text.iter().position(|byte| *byte == b'(')?;
     let close = text.iter().rposition(|byte| *byte == b')')?;
     let fields = std::str::from_utf8(text.get(close + 1..)?).ok()?;
     let began = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
-    Some(Named { name: text.get(open + 1..close)?.to_vec(), began })
+    Some(ThreadStat { name: text.get(open + 1..close)?.to_vec(), began })
 }
 
 /// The last number of several in `NSpid`; `None` where there is one only.
@@ -137,14 +137,14 @@ mod tests {
     struct Ending(&'static [u8]);
 
     impl Read for Ending {
-        fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             let text = std::mem::take(&mut self.0);
-            text.take(room.len() as u64).read(room)
+            text.take(buffer.len() as u64).read(buffer)
         }
     }
 
     #[test]
-    fn a_command_line_is_whole_or_not_there() {
+    fn command_line_is_read_whole_or_not_at_all() {
         let line = b"/a/path/of/more/than/32/bytes/to/a/program\0argument\0";
         assert_eq!(read_at_once(Ending(line), COMMAND_MAX).unwrap(), line);
         assert_eq!(read_at_once(Ending(line), 5).unwrap(), b"/a/pa");

@@ -45,7 +45,7 @@ impl Machine {
 
     fn look(&self, subject: &mut Subject, now_ns: u64) -> Option<Vec<(u32, String)>> {
         let (_, records) = subject.look(&self.system, now_ns)?;
-        Some(told(&records))
+        Some(texts(&records))
     }
 }
 
@@ -55,7 +55,7 @@ impl Drop for Machine {
     }
 }
 
-fn told(records: &[Definition]) -> Vec<(u32, String)> {
+fn texts(records: &[Definition]) -> Vec<(u32, String)> {
     assert!(records.iter().all(|record| record.kind == kind::SEEN && record.id == 0));
     let text = |record: &Definition| String::from_utf8(record.text.clone()).unwrap();
     records.iter().map(|record| (record.field(0) as u32, text(record))).collect()
@@ -66,7 +66,7 @@ fn named(thread: u32, name: &str) -> (u32, String) {
 }
 
 #[test]
-fn threads_that_are_renamed_and_titles_that_change_are_told_once() {
+fn changed_names_and_titles_are_recorded_once() {
     let machine = Machine::new("renamed");
     machine.stat("40", "main (x) y", 100);
     machine.stat("40/task/41", "pool", 200);
@@ -85,7 +85,7 @@ fn threads_that_are_renamed_and_titles_that_change_are_told_once() {
 }
 
 #[test]
-fn with_redaction_a_title_is_its_program_alone() {
+fn redacted_title_is_its_program_alone() {
     let machine = Machine::new("redacted");
     machine.stat("40", "prog", 100);
     machine.write("40/cmdline", b"prog: training /home/me/secret-model --user me\0");
@@ -101,7 +101,7 @@ fn with_redaction_a_title_is_its_program_alone() {
 }
 
 #[test]
-fn a_number_that_is_another_thread_s_by_now_says_nothing_of_the_first() {
+fn reused_thread_number_does_not_rename_the_first_thread() {
     let machine = Machine::new("thread-reused");
     machine.stat("40", "prog", 100);
     machine.stat("40/task/41", "pool", 200);
@@ -121,7 +121,7 @@ fn a_number_that_is_another_thread_s_by_now_says_nothing_of_the_first() {
 }
 
 #[test]
-fn a_number_that_is_another_process_s_by_now_says_nothing() {
+fn reused_process_number_is_ignored() {
     let machine = Machine::new("process-reused");
     machine.stat("40", "prog", 100);
     machine.write("40/cmdline", b"prog\0");
@@ -153,7 +153,7 @@ fn threads_of_a_namespace_are_found_by_their_own_numbers() {
 }
 
 #[test]
-fn threads_that_come_and_go_for_ever_take_no_more_room() {
+fn threads_without_end_take_bounded_memory() {
     let machine = Machine::new("many");
     machine.stat("40", "prog", 100);
     let mut subject = machine.subject(40);
@@ -165,7 +165,7 @@ fn threads_that_come_and_go_for_ever_take_no_more_room() {
 }
 
 #[test]
-fn what_cannot_be_read_says_nothing() {
+fn unreadable_process_files_are_ignored() {
     let nothing = Machine::new("nothing");
     let mut subject = nothing.subject(40);
     subject.thread(41, 7, b"pool".to_vec(), SECOND);
@@ -179,7 +179,7 @@ fn what_cannot_be_read_says_nothing() {
 
 /// The whole of it, on this process.
 #[test]
-fn the_looker_answers_for_the_living_and_is_not_believed_of_the_dead() {
+fn looker_is_believed_of_the_living_and_not_of_the_dead() {
     let mut names = Names::start().unwrap();
     let own = std::process::id();
     names.begin(3, own, own);
@@ -207,7 +207,7 @@ fn the_looker_answers_for_the_living_and_is_not_believed_of_the_dead() {
         let seen = names.last(3, |_| true).into_iter().chain(names.take(|_| true));
         found.extend(seen.flat_map(|(process, records)| {
             assert_eq!(process, 3);
-            told(&records)
+            texts(&records)
         }));
     }
     rename.send(()).unwrap();
@@ -216,7 +216,7 @@ fn the_looker_answers_for_the_living_and_is_not_believed_of_the_dead() {
     let mut names = Names::start().unwrap();
     names.begin(4, own, own);
     names.defined(4, &[Definition { kind: kind::PROCESS, id: 1, fields: vec![], text: b"not it".to_vec() }]);
-    names.in_vain = None;
+    names.timed_out_at = None;
     assert!(names.last(4, |_| false).is_empty());
     assert!(names.last(5, |_| true).is_empty(), "no such process");
     names.end(4);
@@ -225,7 +225,7 @@ fn the_looker_answers_for_the_living_and_is_not_believed_of_the_dead() {
 
 /// A looker that waits in /proc for a lock of the program's.
 #[test]
-fn what_a_stuck_looker_cannot_be_asked_is_said_once_a_process() {
+fn stuck_looker_is_reported_once_a_process() {
     let (asks, _asked) = bounded(3);
     let (_finds, found) = bounded(1);
     let mut names = Names::with(asks, found);

@@ -4,7 +4,7 @@ use super::*;
 
 /// While a liar is at it, a process that behaves is recorded as ever.
 pub fn beside_an_honest_process(lie: impl FnOnce(&Path)) -> Recording<Log> {
-    let session = Session::start();
+    let session = TestSession::start();
     let honest = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     honest.join(&segment);
@@ -41,7 +41,7 @@ fn memory_file(bytes: u64, seals: SealFlags) -> OwnedFd {
 }
 
 #[test]
-fn whoever_does_not_speak_the_format_is_refused_and_told_why() {
+fn invalid_hello_is_refused_with_the_reason() {
     let hello = |fds: &[&OwnedFd]| refused(|peer| peer.say(message::HELLO, 0, fds));
     let good = FakeSegment::new(PRIMARY);
     assert!(refused(|peer| peer.send(b"GET / HTTP/1.1\r\n\r\n", &[])).contains("no message"));
@@ -62,7 +62,7 @@ fn whoever_does_not_speak_the_format_is_refused_and_told_why() {
 }
 
 #[test]
-fn a_library_of_another_version_is_told_so() {
+fn library_of_another_version_is_refused_with_a_hint() {
     let segment = FakeSegment::new(PRIMARY);
     segment.header.version.store(9 << 16 | 4, Ordering::Release);
     let why = refused(|peer| peer.say(message::HELLO, 0, &[&segment.fd]));
@@ -71,7 +71,7 @@ fn a_library_of_another_version_is_told_so() {
 
 #[test]
 fn damaged_rings_are_left_and_the_others_are_read() {
-    let session = Session::start();
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     segment.rings[3].capacity_cells.store(12_345, Ordering::Relaxed);
@@ -91,8 +91,8 @@ fn damaged_rings_are_left_and_the_others_are_read() {
 }
 
 #[test]
-fn an_entry_that_was_not_published_whole_is_damage() {
-    let session = Session::start();
+fn entry_that_was_not_published_whole_is_damage() {
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);
@@ -116,8 +116,8 @@ fn run_program_calls_only(segment: &FakeSegment, count: usize) {
 }
 
 #[test]
-fn a_damaged_definitions_area_is_left_and_the_rings_are_read() {
-    let session = Session::start();
+fn damaged_definitions_area_is_left_and_the_rings_are_read() {
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     segment.define(def::NAME, &[], b"good");
@@ -133,8 +133,8 @@ fn a_damaged_definitions_area_is_left_and_the_rings_are_read() {
 }
 
 #[test]
-fn a_hole_that_lasts_holds_the_cells_back_for_a_moment_only() {
-    let session = Session::start();
+fn lasting_hole_delays_the_cells_for_a_moment_only() {
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);
@@ -147,7 +147,7 @@ fn a_hole_that_lasts_holds_the_cells_back_for_a_moment_only() {
 
 /// Whatever words a process stores anywhere in its memory, nobody else notices.
 #[test]
-fn hostile_memory_harms_nobody() {
+fn hostile_memory_harms_no_other_process() {
     for seed in 1..25 {
         beside_an_honest_process(|socket| {
             child(&format!("lie-{seed}"), socket).status().unwrap();

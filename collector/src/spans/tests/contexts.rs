@@ -1,6 +1,6 @@
 //! The trace and the parent of spans: the run's, the calling program's, or a request's.
 
-use gputrace_wire::caller::{Caller, WorksFor};
+use gputrace_wire::caller::{Caller, CallerEntry};
 
 use super::*;
 use crate::spans::run;
@@ -112,7 +112,7 @@ fn request(number: u64) -> Caller {
 
 fn active_span(number: u64) -> Cell {
     let caller = if number == 0 { Caller::NOBODY } else { request(number) };
-    WorksFor { caller, ticks: 1 }.to_cell()
+    CallerEntry { caller, ticks: 1 }.to_cell()
 }
 
 fn push_for(position: u32, start_ticks: u64, number: u64) -> [Cell; 2] {

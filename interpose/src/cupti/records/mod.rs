@@ -20,7 +20,7 @@ use gputrace_wire::cell::Cell;
 use gputrace_wire::clock::mark::ThreadBegin;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind, role};
-use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Kernel, Place};
+use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Execution, Kernel};
 use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::RingHeader;
 
@@ -48,10 +48,10 @@ static BEGUN_FOR: AtomicU32 = AtomicU32::new(0);
 /// Upper half: the generation. Lower half: the definition of the ring's writer.
 static WRITER: AtomicU64 = AtomicU64::new(0);
 
-/// The place and times of a record; the records of graph nodes have them in fields of the same names.
-macro_rules! place_of {
+/// The execution of a record; the records of graph nodes have them in fields of the same names.
+macro_rules! execution_of {
     ($record:ident) => {
-        Place {
+        Execution {
             correlation: $record.correlation_id(),
             start_ns: $record.start_ns(),
             end_ns: $record.end_ns(),
@@ -68,7 +68,7 @@ macro_rules! place_of {
 macro_rules! copy_of {
     ($record:ident) => {
         DeviceCopy {
-            place: place_of!($record),
+            execution: execution_of!($record),
             bytes: $record.bytes(),
             copy_kind: $record.copy_kind(),
             source_memory: $record.source_kind(),
@@ -224,10 +224,10 @@ struct Delivery<'a> {
 
 impl Delivery<'_> {
     /// Accounts for an operation that has ended.
-    fn ended(&mut self, place: &Place) {
-        self.of_graphs.note(place);
-        if place.has_timing() && (self.first_end_ns == 0 || place.end_ns < self.first_end_ns) {
-            self.first_end_ns = place.end_ns;
+    fn ended(&mut self, execution: &Execution) {
+        self.of_graphs.note(execution);
+        if execution.has_timing() && (self.first_end_ns == 0 || execution.end_ns < self.first_end_ns) {
+            self.first_end_ns = execution.end_ns;
         }
     }
 
@@ -236,7 +236,7 @@ impl Delivery<'_> {
         match record {
             Record::Kernel(kernel) => {
                 let kernel = self.kernel(kernel);
-                self.ended(&kernel.place);
+                self.ended(&kernel.execution);
                 self.emit(&kernel.to_cells());
             }
             Record::Memcpy(copy) => self.copy(copy_of!(copy)),
@@ -246,12 +246,12 @@ impl Delivery<'_> {
                 ..copy_of!(copy)
             }),
             Record::Memset(fill) => {
-                let place = place_of!(fill);
-                self.ended(&place);
+                let execution = execution_of!(fill);
+                self.ended(&execution);
                 let memory = fill.memory_kind().min(255) as u8;
-                self.emit(
-                    &[DeviceFill { place, bytes: fill.bytes(), value: fill.value(), memory }.to_cell()],
-                );
+                self.emit(&[
+                    DeviceFill { execution, bytes: fill.bytes(), value: fill.value(), memory }.to_cell()
+                ]);
             }
             Record::GraphTrace(graph) => {
                 // If a graph begins with host work, the record has this value as its device.
@@ -260,7 +260,7 @@ impl Delivery<'_> {
                     ON_HOST => (graph.end_device_id().unwrap_or(0), graph.end_context_id().unwrap_or(0)),
                     device => (device, graph.context_id()),
                 };
-                let place = Place {
+                let execution = Execution {
                     correlation: graph.correlation_id(),
                     start_ns: graph.start_ns(),
                     end_ns: graph.end_ns(),
@@ -270,8 +270,8 @@ impl Delivery<'_> {
                     graph_node: 0,
                     graph: graph.graph_id(),
                 };
-                self.ended(&place);
-                self.emit(&[DeviceGraph { place }.to_cell()]);
+                self.ended(&execution);
+                self.emit(&[DeviceGraph { execution }.to_cell()]);
             }
             // Kinds that only a guest enabled. The guest may have left before its last records arrive.
             Record::Other(kind)
@@ -284,7 +284,7 @@ impl Delivery<'_> {
     }
 
     fn copy(&mut self, copy: DeviceCopy) {
-        self.ended(&copy.place);
+        self.ended(&copy.execution);
         self.emit(&[copy.to_cell()]);
     }
 
@@ -298,7 +298,7 @@ impl Delivery<'_> {
         let name = if text.is_empty() { 0 } else { self.tables.name(self.session, text) };
         let small = |sizes: [u32; 3]| sizes.map(|size| size.min(255) as u8);
         Kernel {
-            place: place_of!(kernel),
+            execution: execution_of!(kernel),
             name,
             grid: kernel.grid(),
             block: kernel.block().map(|size| size.min(0xffff) as u16),

@@ -1,5 +1,4 @@
-//! The digest thread: takes each step of the stream in the order it came, and keeps all of it or its last
-//! seconds.
+//! The processing thread: consumes the steps of the stream in order, and keeps all of it or its last seconds.
 
 use std::sync::Arc;
 
@@ -9,34 +8,34 @@ use gputrace_wire::atomic::Ordering;
 use crate::batch::Batch;
 use crate::model::Model;
 use crate::model::sink::Sink;
-use crate::session::board::{Board, Next, Pace};
-use crate::session::last::{Last, Outcome};
+use crate::session::last::{Last, StreamResult};
 use crate::session::rotation::Rotation;
 use crate::session::shared::Shared;
+use crate::session::status::{Next, Pace, SharedStatus};
 use crate::session::step::Step;
 use crate::session::store::Store;
 use crate::stream::clock::monotonic_ns;
 
-/// What is kept of the stream.
+/// Which part of the stream is kept.
 pub enum Keep<S> {
-    /// Everything: stored and given to the model as it comes. A file that cannot be written does not stop
+    /// Everything: each batch is stored and given to the model. A file that cannot be written does not stop
     /// the model.
     All { store: Store, model: Box<Model<S>>, shared: Arc<Shared>, rotation: Option<Box<Rotation>> },
-    /// The last seconds: they reach the file and the sink at the end.
+    /// The last seconds, which reach the file and the sink at the end.
     Last { last: Last, sink: S },
 }
 
 /// Consumes the stream up to its end.
-pub fn run<S: Sink>(steps: &Receiver<Step>, mut keep: Keep<S>, board: &Board) -> Outcome<S> {
+pub fn run<S: Sink>(steps: &Receiver<Step>, mut keep: Keep<S>, status: &SharedStatus) -> StreamResult<S> {
     let mut pace = Pace::with_ticks();
     loop {
         match pace.next(steps) {
             Next::Step(Step::Batch(batch)) => {
                 pace.note(&batch);
-                keep.consume(&batch, board);
+                keep.consume(&batch, status);
             }
             Next::Step(Step::Look(asked)) => {
-                keep.tell(board);
+                keep.write_status(status);
                 asked.iter().for_each(|asked| _ = asked.try_send(()));
             }
             Next::Step(Step::Death { process, death }) => {
@@ -44,40 +43,40 @@ pub fn run<S: Sink>(steps: &Receiver<Step>, mut keep: Keep<S>, board: &Board) ->
                     last.death(process, death);
                 }
             }
-            // Nothing is dumped where everything is kept.
+            // A session that keeps everything has no dumps.
             Next::Step(Step::Dump(request)) => {
                 if let Keep::Last { last, .. } = &mut keep {
                     last.dump(request);
                 }
             }
-            Next::Tell => keep.tell(board),
+            Next::Write => keep.write_status(status),
             Next::Tick => {
                 keep.time_passes();
-                board.time_passes();
+                status.time_passes();
             }
             Next::End => break,
         }
     }
-    // Outputs and what is sent may take a while yet, and somebody may ask meanwhile.
-    keep.tell(board);
+    // Outputs may take a while; the status is read meanwhile.
+    keep.write_status(status);
     keep.finish()
 }
 
 impl<S: Sink> Keep<S> {
-    fn consume(&mut self, batch: &Batch, board: &Board) {
+    fn consume(&mut self, batch: &Batch, status: &SharedStatus) {
         match self {
             Keep::All { store, model, shared, rotation } => {
                 if store.write(batch) || store.ends_at().is_some() {
-                    board.trace(store.ends_at(), store.left_out());
+                    status.trace(store.ends_at(), store.left_out());
                 }
                 if let Some(limit) = store.size_limit() {
-                    board.size_limit(&limit);
+                    status.size_limit(&limit);
                 }
-                // SYNC: pairs with the drain thread's Acquire: it gives back what is in the file, or never
-                // will be.
+                // SYNC: pairs with the drain thread's Acquire: it releases the slots of entries that are in
+                // the file, or never will be.
                 shared.stored.fetch_add(1, Ordering::Release);
                 model.consume(batch);
-                // Where nothing can be compressed, the store reports it.
+                // The store reports a compressor that fails.
                 if let Some(rotation) = rotation
                     && rotation.note(batch).is_ok()
                     && rotation.cut_if_due(store, monotonic_ns())
@@ -89,7 +88,7 @@ impl<S: Sink> Keep<S> {
         }
     }
 
-    /// Half a second has passed.
+    /// Called each half second.
     fn time_passes(&mut self) {
         let Keep::All { store, model, rotation, .. } = self else { return };
         let now_ns = monotonic_ns();
@@ -99,19 +98,19 @@ impl<S: Sink> Keep<S> {
         }
     }
 
-    fn tell(&self, board: &Board) {
+    fn write_status(&self, status: &SharedStatus) {
         match self {
             Keep::All { model, rotation, .. } => {
-                board.model(model);
+                status.model(model);
                 if let Some(rotation) = rotation {
-                    board.rotation(rotation.files());
+                    status.rotation(rotation.files());
                 }
             }
-            Keep::Last { last, .. } => board.flight(last.window(), monotonic_ns()),
+            Keep::Last { last, .. } => status.flight(last.window(), monotonic_ns()),
         }
     }
 
-    fn finish(self) -> Outcome<S> {
+    fn finish(self) -> StreamResult<S> {
         match self {
             Keep::All { store, model, rotation, .. } => {
                 let stored = store.finish();

@@ -1,4 +1,4 @@
-//! A collector that stands by itself: programs outlive it, and the next one takes them over.
+//! `gputrace collect --listen`: programs outlive the daemon, and the next one takes them over.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
