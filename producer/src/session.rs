@@ -288,8 +288,8 @@ impl Session {
         self.define(kind::NOTICE, &[severity, rung], text);
     }
 
-    /// Records whether the service thread may still write an entry. Its creator sets this; the thread clears it,
-    /// or its creator does if the thread cannot start.
+    /// Records whether the service thread may still write an entry. Its creator sets this; the thread clears
+    /// it, or its creator does if the thread cannot start.
     pub(crate) fn set_has_service(&self, has: bool) {
         self.has_service.store(has, Ordering::Release);
     }
