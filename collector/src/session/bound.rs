@@ -1,9 +1,9 @@
-//! `--max-size`: the trace file holds the first part of the stream, up to so many bytes.
+//! `--max-size`: the trace file holds the first part of the stream, up to a number of bytes.
 //!
-//! While there is room all is admitted. What cannot be left out for a file to be whole is kept room for:
-//! each process's last counters and its end, a gap for each of its rings, and the session's end. Once
-//! something else no longer fits, events and definitions are left out, counted by kind; each ring's gap says
-//! how many of its entries are missing. Processes that begin after that are not in the file at all.
+//! Everything is admitted while it fits. Space is reserved for what a whole file needs: each process's last
+//! counters and its end, a gap for each of its rings, and the session's end. Once a batch no longer fits,
+//! events and definitions are left out and counted by kind; each ring's gap says how many of its entries are
+//! missing. Processes that begin after that are not in the file at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,21 +13,21 @@ use gputrace_wire::cell::Cell;
 use crate::batch::{Batch, Counters, Gap, GapReason, LeftOut, SizeLimit};
 use crate::trace_file::{BLOCK_HEADER_BYTES, BlockEncoder};
 
-/// What the end of the session takes: this batch twice, lines about processes that are not recorded, and the
-/// session's end.
+/// Bytes of the end of the session: the size limit twice, lines about processes that are not recorded, and
+/// the session's end.
 const END_BYTES: u64 = 512 + UNRECORDED_BYTES as u64;
-/// The most that those lines take. More of them are replaced by their number.
+/// The most bytes of those lines. Lines beyond them are replaced by their number.
 const UNRECORDED_BYTES: usize = 4096;
-/// What the end of a process takes: counters, end, and the gap of rings that came too late.
+/// Bytes of the end of a process: counters, end, and the gap of rings that came too late.
 const PROCESS_BYTES: u64 = 1024;
-/// A gap.
+/// Bytes of a gap.
 const RING_BYTES: u64 = 256;
-/// Entries of rings that began after the limit was reached, and of no ring.
+/// The ring number of gaps for entries of rings that began after the limit was reached.
 const NO_RING: u32 = u32::MAX;
-/// How often a batch of events that does not fit is halved until a part of it does.
+/// How often a batch of events is halved until a part of it fits.
 const HALVINGS: u32 = 5;
 
-/// What is to be stored of a batch.
+/// What to store of a batch.
 #[derive(PartialEq, Debug)]
 pub(super) enum Admitted {
     Whole,
@@ -37,7 +37,7 @@ pub(super) enum Admitted {
 pub(super) struct Bound {
     max_bytes: u64,
     encoder: BlockEncoder,
-    /// Processes that are in the file and have not ended, and rings of which something is.
+    /// Processes that are in the file and have not ended, and rings that have entries in the file.
     processes: BTreeSet<u32>,
     rings: BTreeSet<(u32, u32)>,
     /// Since the limit was reached: what was left out, also by ring, and the processes' counters.
@@ -64,7 +64,7 @@ impl Bound {
         self.reached.map(|left_out| SizeLimit { max_bytes: self.max_bytes, left_out })
     }
 
-    /// Decides what is stored of a batch, behind a file of so many bytes.
+    /// Decides what is stored of a batch after `file_bytes` bytes.
     pub fn admit(&mut self, batch: &Batch, file_bytes: u64) -> io::Result<Admitted> {
         if self.reached.is_none() {
             let (reserves, ends) = self.note(batch);
@@ -82,15 +82,15 @@ impl Bound {
                 None => batch.clone(),
             };
             stored.extend(self.leave_out(&rest));
-            // Whoever reads the file of a collector that was killed knows by this that it is a part.
+            // Shows that the file is a part, even if the collector is killed before its end.
             stored.extend(self.reached().map(Batch::SizeLimit));
             return Ok(Admitted::Instead(stored));
         }
         Ok(Admitted::Instead(self.leave_out(batch)))
     }
 
-    /// Takes note of what a batch brings for which room must be kept, and how much; and whether it is one
-    /// for which room was kept.
+    /// Notes processes and rings for which space must be reserved. Returns how many are new, and whether the
+    /// batch has reserved space itself.
     fn note(&mut self, batch: &Batch) -> (u64, bool) {
         match batch {
             Batch::ProcessBegin(begin) => (u64::from(self.processes.insert(begin.process)), false),
@@ -104,7 +104,7 @@ impl Bound {
         }
     }
 
-    /// It is not in the file after all.
+    /// Undoes [`Bound::note`]: the batch is not in the file.
     fn forget(&mut self, batch: &Batch, reserves: u64) {
         match batch {
             Batch::ProcessBegin(begin) if reserves > 0 => _ = self.processes.remove(&begin.process),
@@ -135,7 +135,7 @@ impl Bound {
         Ok(bytes <= space)
     }
 
-    /// The first part of a batch of events that fits, and the rest of it.
+    /// Splits a batch of events: the first part that fits, and the rest.
     fn first_part(&mut self, batch: &Batch, file_bytes: u64) -> io::Result<Option<(Batch, Batch)>> {
         let Batch::Cells { process, ring, cells } = batch else { return Ok(None) };
         let (process, ring) = (*process, *ring);
@@ -156,7 +156,7 @@ impl Bound {
         Ok(None)
     }
 
-    /// Counts what a batch brings, and returns what of it is stored all the same.
+    /// Counts a batch that is left out, and returns what of it is stored all the same.
     fn leave_out(&mut self, batch: &Batch) -> Vec<Batch> {
         let Some(left_out) = &mut self.reached else { return Vec::new() };
         match batch {
@@ -190,7 +190,7 @@ impl Bound {
     }
 }
 
-/// As many of the lines as there is room for, and the number of the others.
+/// The first lines that fit, and one line with the number of the others.
 fn first_lines(lines: &[String]) -> Vec<String> {
     // A block's header, the lengths, and the line about the others.
     let mut space = UNRECORDED_BYTES - 256;
@@ -215,7 +215,7 @@ fn gap(process: u32, ring: u32, count: u64) -> Batch {
     Batch::Cells { process, ring, cells: vec![gap.to_cell()] }
 }
 
-/// So many cells at most, without half an entry at the end.
+/// The length of the whole entries in the first `most` cells.
 fn whole_entries(cells: &[Cell], most: usize) -> usize {
     let mut length = 0;
     while let Some(first) = cells.get(length) {
@@ -228,10 +228,10 @@ fn whole_entries(cells: &[Cell], most: usize) -> usize {
     length
 }
 
-/// What a batch takes in the file, without a look at how well it compresses.
+/// The most bytes that a batch takes in the file, however badly it compresses.
 fn bytes_at_most(batch: &Batch) -> u64 {
     let bytes = match batch {
-        // Columns of numbers of any length take at most a quarter more than the numbers.
+        // Columns of numbers take at most a quarter more than the numbers.
         Batch::Cells { cells, .. } => size_of_val(cells.as_slice()) * 5 / 4 + 1024,
         Batch::Definitions { records, .. } => {
             let bytes = records.iter().map(|record| record.text.len() + record.fields.len() * 10 + 64);

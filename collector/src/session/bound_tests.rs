@@ -64,7 +64,7 @@ fn entries(batches: &[Batch]) -> u64 {
     all.sum()
 }
 
-/// What is in the file, and its length.
+/// The batches in the file, and its length.
 fn stored(max_bytes: Option<u64>, stream: &[Batch]) -> (Vec<Batch>, u64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
@@ -95,7 +95,7 @@ fn file_stays_within_its_limit_and_omissions_are_counted() {
         assert_eq!(limit.max_bytes, max_bytes);
         assert_eq!(entries(&batches) + left_out.entries, launches, "{max_bytes}");
         assert_eq!((left_out.launches, left_out.host_calls), (left_out.entries, left_out.entries));
-        // Those of the process that is not there at all are in no gap.
+        // Entries of a process that is not in the file are in no gap.
         let gaps = batches.iter().filter_map(|batch| match batch {
             Batch::Cells { cells, .. } => Gap::from_cell(&cells[0]).filter(|_| cells[0].kind() == kind::GAP),
             _ => None,
@@ -109,7 +109,7 @@ fn file_stays_within_its_limit_and_omissions_are_counted() {
             assert!(batches[..end.unwrap()].contains(&counters(process, 39)), "its last counters");
         }
     }
-    // The limit is used: what is left of it is less than a batch takes.
+    // The space is used up to the size of a batch.
     let max_bytes = whole_bytes / 2;
     assert!(stored(Some(max_bytes), &stream).1 > max_bytes / 10 * 8);
 }
@@ -121,7 +121,7 @@ fn limit_that_is_not_reached_changes_nothing() {
     assert_eq!(stored(Some(bytes + 100_000), &stream), (stream, bytes));
 }
 
-/// A collector that is killed says nothing at the end; its file says from the limit on what it is.
+/// A killed collector writes no end; the size limit is in the file from the moment it was reached.
 #[test]
 fn file_of_a_killed_collector_records_its_limit() {
     let mut stream = stream();

@@ -1,8 +1,7 @@
 //! The drain thread: accepts processes, empties their rings, notices their ends.
 //!
-//! The one thread that touches shared memory and the socket. It looks at the rings every few
-//! milliseconds while there is something, more rarely while there is not, and at once when
-//! anything happens on the socket.
+//! The only thread that uses shared memory and the sockets. It polls the rings every few milliseconds while
+//! there are entries, more rarely while there are none, and at once after any event on a socket.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -27,56 +26,57 @@ use crate::session::tracked::{Tracked, Turn};
 use crate::stream::clock::monotonic_ns;
 use crate::stream::coalesce::Coalescer;
 
-/// Between looks at the rings while there is something in them. A thread's ring of 65 536 cells
-/// lasts 160 ms at 400 000 launches a second.
+/// Between polls of the rings while they have entries. A thread's ring of 65 536 cells lasts 160 ms at 400
+/// 000 launches a second.
 const BUSY: Duration = Duration::from_millis(2);
-/// The longest time between looks.
+/// The longest time between polls.
 const IDLE: Duration = Duration::from_millis(20);
-/// How long cells are gathered before they go out however few they are; a flight recorder, which
-/// keeps or drops them as they come, gathers for a part of what it keeps at most.
+/// The longest time for which cells are gathered before they are sent. A flight recorder gathers for at most
+/// a tenth of the time that it keeps.
 const GATHER: Duration = Duration::from_secs(1);
 const GATHERS: u32 = 10;
 const GATHER_MIN: Duration = Duration::from_millis(50);
-/// How long a peer may take to say hello.
+/// How long a peer may take to send its hello.
 const HELLO: Duration = Duration::from_secs(5);
-/// The same while many peers are connected who have not: who means well says it at once.
+/// The same while many peers have not sent theirs: the library sends it at once.
 const HELLO_OF_MANY: Duration = Duration::from_millis(250);
-/// Peers that have not said hello, beyond whom the others wait in the socket's queue; and
-/// processes that are recorded at a time.
+/// The most peers that have not sent hello (others wait in the socket's queue), and the most processes that
+/// are recorded at a time.
 const PENDING_MAX: usize = 256;
 const TRACKED_MAX: usize = 4096;
-/// Messages of one process that are taken in a turn: whoever sends on and on is heard again at the
-/// next, and keeps nobody's rings from being emptied.
+/// The most messages of one process that are received in a turn: a process that sends without end must not
+/// keep the rings from being drained.
 const HEARD_A_TURN: usize = 64;
-/// The same when it is over: more than a socket's queue holds.
+/// The same once the process has ended: more than a socket's queue holds.
 const HEARD_AT_THE_END: usize = 4096;
-/// How long past the deadline the sockets are still listened to, if they have something to say.
+/// How long past the deadline messages are still received.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Looks at the sockets at the very end, while there is something: the listener's queue empties in
-/// a few, and peers that never stop coming do not hold the end up.
+/// The most polls of the sockets at the very end: a few empty the listener's queue, and peers that keep
+/// coming must not delay the end.
 const LAST_TURNS: u32 = 64;
-/// How long no new peer is accepted after one could not be: there are no descriptors left.
+/// How long no peer is accepted after `accept` failed, for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a process that runs on at the session's end has to publish what it holds back.
+/// How long a process that still runs at the session's end has to publish what it holds back.
 const FLUSH: Duration = Duration::from_millis(300);
-/// How long the end waits for what was read to be stored, where another collector may take over.
+/// How long the end waits until all that was read is stored, if another collector may take over.
 const STORE: Duration = Duration::from_secs(5);
 
-/// A peer that has not said hello.
+/// A peer that has not sent hello.
 struct Pending {
     socket: OwnedFd,
     who: Credentials,
     since: Instant,
 }
 
-/// Where processes come from, and what becomes of what they publish.
+/// How processes connect, and how their entries are kept.
 #[derive(Default)]
 pub struct DrainConfig {
-    /// Where any number of processes join.
+    /// The socket at which any number of processes join.
     pub listener: Option<OwnedFd>,
-    /// The socket to one process, whose good-bye is the end.
+    /// The socket to a single process, whose good-bye ends the session.
     pub connected: Option<OwnedFd>,
-    /// Whether another collector may take over from this one: slots are given back once they are stored.
+    /// Whether another collector may take over from this one. If so, slots are released only once their
+    /// entries are stored.
     pub can_be_taken_over: bool,
     /// How much a flight recorder keeps, if there is one.
     pub window: Option<Duration>,
@@ -84,7 +84,7 @@ pub struct DrainConfig {
 
 pub struct Drain {
     listener: Option<OwnedFd>,
-    /// Whether there is one process only, connected from the start, whose good-bye is the end.
+    /// Whether there is a single process, connected from the start, whose good-bye ends the session.
     single: bool,
     shared: Arc<Shared>,
     out: StepSender,
@@ -95,11 +95,11 @@ pub struct Drain {
     next_number: u32,
     gather: Coalescer,
     gather_for: Duration,
-    /// `None` where nobody looks.
+    /// `None` if the thread that looks could not be started.
     names: Option<Names>,
     buffer: PacketBuffer,
     flushed_at: Instant,
-    /// Set while the listener is not looked at.
+    /// Until when the listener is not polled.
     accept_again: Option<Instant>,
     /// The connection of the single process, kept for the reply.
     reply: Option<OwnedFd>,
@@ -132,7 +132,7 @@ impl Drain {
         drain
     }
 
-    /// Runs until it is told to finish and nothing is left. Returns the connection to reply on.
+    /// Runs until the order to finish, and until nothing is left. Returns the connection for the reply.
     pub fn run(mut self) -> Option<OwnedFd> {
         let mut pause = BUSY;
         let mut flush_asked: Option<Instant> = None;
@@ -150,7 +150,7 @@ impl Drain {
                 self.flush();
             }
             for request in self.shared.take_dumps() {
-                // All that was read so far belongs to it.
+                // The dump includes all that was read so far.
                 self.flush();
                 self.out.step(Step::Dump(request));
             }
@@ -166,7 +166,7 @@ impl Drain {
             };
 
             let Orders { finish, deadline } = self.shared.orders();
-            // What was just heard may mean more to hear: a process that joined with its last breath.
+            // A message may be followed by others: a process may join just before it exits.
             if !finish || (heard && Instant::now() < deadline + LAST_WORDS) {
                 continue;
             }
@@ -186,7 +186,7 @@ impl Drain {
         self.reply
     }
 
-    /// Sleeps until something happens on a socket or the time is up.
+    /// Sleeps until an event on a socket, or until the time is up.
     fn wait(&self, pause: Duration) -> Ready {
         let paused = self.accept_again.is_some_and(|again| Instant::now() < again);
         let listener = self.listener.as_ref().filter(|_| !paused && self.pending.len() < PENDING_MAX);
@@ -197,11 +197,11 @@ impl Drain {
         ready
     }
 
-    /// Acts on the sockets. Returns whether anything came.
+    /// Receives from the sockets. Returns whether anything came.
     fn hear(&mut self, ready: &Ready) -> bool {
         let mut heard = false;
-        // The processes come before the new peers, so that a process that replaced itself has
-        // said its good-bye before its new image says hello.
+        // Processes come before new peers, so that the good-bye of a process that executes another program is
+        // received before the hello of that program.
         for (index, ready_now) in ready.tracked.iter().enumerate() {
             if let (true, Some(process)) = (*ready_now, self.tracked.get_mut(index)) {
                 heard |=
@@ -232,15 +232,15 @@ impl Drain {
 
     fn accept(&mut self) -> bool {
         let mut any = false;
-        // Those for whom there is no room yet stay in the kernel's queue, hello and all.
+        // Peers beyond PENDING_MAX stay in the kernel's queue, with their hello.
         while let Some(listener) = self.listener.as_ref().filter(|_| self.pending.len() < PENDING_MAX) {
             match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => self.take_peer(socket),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => break,
                 Err(_) => {
-                    // The peer stays in the queue, so the listener stays ready; without a pause
-                    // this thread would do nothing but ask.
+                    // The peer stays in the queue, so the listener stays ready; without a pause this thread
+                    // would spin.
                     self.accept_again = Some(Instant::now() + ACCEPT_PAUSE);
                     break;
                 }
@@ -282,7 +282,7 @@ impl Drain {
         }
     }
 
-    /// A process joins, or joins again: it is the last of the tracked ones then.
+    /// A process joins, or joins again. It becomes the last one in `tracked`.
     fn hello(
         &mut self,
         who: Credentials,
@@ -328,11 +328,11 @@ impl Drain {
         Ok(())
     }
 
-    /// Has a turn at every ring.
+    /// Drains every ring once.
     fn drain(&mut self) -> Turn {
         let now_ns = monotonic_ns();
         let mut turn = Turn::Nothing;
-        // SYNC: pairs with the digest thread's Release: what it counts is in the file.
+        // SYNC: pairs with the processing thread's Release: the batches that it counts are in the file.
         let stored = self.shared.stored.load(Ordering::Acquire);
         for process in &mut self.tracked {
             process.primary().control().heartbeat_ns.store(now_ns, Ordering::Relaxed);
@@ -346,8 +346,8 @@ impl Drain {
         turn
     }
 
-    /// Says what threads and processes are called by now. Where a process says good-bye, or the session
-    /// ends under it, it is looked at once more, unless another program has its place already.
+    /// Writes changed names of threads and processes. A process that says good-bye, or still runs at the
+    /// session's end, is looked at once more, unless another program has replaced it.
     fn write_names(&mut self, at_the_end: bool) {
         let Some(names) = &mut self.names else { return };
         let leaves = |process: &&mut Tracked| !process.looked_last && (at_the_end || process.bye);
@@ -375,7 +375,7 @@ impl Drain {
         let is_over = |process: &mut Tracked| process.is_over() || (single && process.bye);
         let over: Vec<_> = self.tracked.extract_if(.., is_over).collect();
         for mut process in over {
-            // Its last messages may have come after this turn's look at its socket.
+            // Its last messages may have come after this turn's poll of its socket.
             hear_process(&mut process, HEARD_AT_THE_END, &mut self.buffer, &self.shared, &mut self.gather);
             self.finish_process(process);
         }
@@ -389,7 +389,7 @@ impl Drain {
         process.finish(monotonic_ns(), &mut self.gather, &self.out);
     }
 
-    /// Says what a process died of, before its end is told.
+    /// Sends how a process died, before its end.
     fn write_death(&self, process: &Tracked) {
         if process.pid != 0 && process.end() == ProcessEnd::Vanished {
             let death = Death::of_zombie(process.pid).or_else(|| self.shared.death_of(process.pid));
@@ -399,7 +399,7 @@ impl Drain {
         }
     }
 
-    /// Lets out what was gathered, and every process's counters.
+    /// Sends what was gathered, and every process's counters.
     fn flush(&mut self) {
         self.flushed_at = Instant::now();
         let out = &self.out;
@@ -410,14 +410,14 @@ impl Drain {
         }
     }
 
-    /// Whether nobody is connected who has not said good-bye.
+    /// Whether every connected process has said good-bye.
     fn is_quiet(&self) -> bool {
         self.pending.is_empty() && !self.tracked.iter().any(runs_on)
     }
 
     fn ask_for_flush(&self) {
         for process in self.tracked.iter().filter(|process| runs_on(process)) {
-            // Its service thread looks at each turn, about every 50 ms.
+            // The process's service thread checks this about every 50 ms.
             process.primary().control().flush.fetch_add(1, Ordering::Release);
         }
     }
@@ -430,9 +430,9 @@ impl Drain {
     }
 
     fn finish(&mut self) {
-        // Who joined or died since the last look, while this thread was behind, is recorded as
-        // what it is: a hello that waits in a socket's queue is of a process that published.
-        // By turns and not by time: however long what they published takes to read, it is there.
+        // Processes that joined or died since the last poll are recorded too: a hello in a socket's queue is
+        // from a process that has published entries. The loop is bounded by turns and not by time, since
+        // reading those entries may take any time.
         for _ in 0..LAST_TURNS {
             let ready = self.wait(Duration::ZERO);
             if !self.hear(&ready) {
@@ -452,7 +452,7 @@ impl Drain {
         if !self.can_be_taken_over {
             return;
         }
-        // Who takes over goes on where the file ends.
+        // The next collector continues where this file ends.
         let deadline = Instant::now() + STORE;
         while self.shared.stored.load(Ordering::Acquire) < out.sent() && Instant::now() < deadline {
             std::thread::sleep(BUSY);
@@ -467,7 +467,7 @@ fn runs_on(process: &Tracked) -> bool {
     process.connection.is_some() && !process.bye
 }
 
-/// Takes a process's messages, `most` of them. Returns whether anything came.
+/// Receives at most `most` messages of a process. Returns whether anything came.
 fn hear_process(
     process: &mut Tracked,
     most: usize,
@@ -485,7 +485,7 @@ fn hear_process(
             Received::Message { head, fd } => match (head.kind, fd) {
                 (handshake::kind::SEGMENT, Some(fd)) => process.take_segment(&fd, gather),
                 (handshake::kind::BYE, None) => process.take_bye(head.value),
-                // Of a newer library, or nonsense; either way it asks for nothing.
+                // From a newer library, or invalid. Ignored.
                 _ => {}
             },
             Received::HungUp => process.connection = None,

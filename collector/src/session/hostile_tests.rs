@@ -1,4 +1,5 @@
-//! Peers that mean harm: the collector neither falls, hangs, nor grows, and the others stay exact.
+//! Hostile peers: the collector neither crashes, hangs, nor grows, and the data of other processes stays
+//! exact.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use super::tests::{TestSession, config, run_program};
 use crate::aggregate::Aggregates;
 use crate::session::{ProcessSource, Recorder};
 
-/// Descriptors of this process that are of a memory file of that name.
+/// How many descriptors of this process belong to a memory file of that name.
 fn open_files(name: &str) -> usize {
     let wanted = format!("/memfd:{name} (deleted)");
     std::fs::read_dir("/proc/self/fd")
@@ -29,7 +30,7 @@ fn open_files(name: &str) -> usize {
         .count()
 }
 
-/// More descriptors than a message may have, and more than there is room to take them.
+/// More descriptors than a message may have, and more than the receiver has space for.
 #[test]
 fn too_many_descriptors_are_closed_and_the_peer_is_refused() {
     let file = rustix::fs::memfd_create("too-many", MemfdFlags::CLOEXEC).unwrap();
@@ -60,7 +61,7 @@ fn half_a_message_is_refused() {
     }
 }
 
-/// What it had published is read all the same; it is not listened to any longer.
+/// What the process has published is read all the same.
 #[test]
 fn nonsense_after_the_hello_closes_the_connection_and_not_the_recording() {
     let session = TestSession::start();
@@ -76,7 +77,7 @@ fn nonsense_after_the_hello_closes_the_connection_and_not_the_recording() {
     assert!(recording.refused[0].ends_with("it sent something that is no message"));
 }
 
-/// Many peers that connect and say nothing: who says hello after them is recorded, and soon.
+/// Many peers connect and send nothing: a process that connects after them is recorded soon.
 #[test]
 fn flood_of_connections_keeps_nobody_out() {
     let recording = beside_an_honest_process(|socket| {
@@ -88,7 +89,7 @@ fn flood_of_connections_keeps_nobody_out() {
             .stdout(Stdio::null())
             .status();
         assert!(late.unwrap().success() && begin.elapsed() < Duration::from_secs(60));
-        // Who said nothing is refused once the others need the room.
+        // Silent peers are refused once others need their slots.
         assert_eq!(flood[0].hear().map(|(head, _)| head.kind), None);
     });
     assert_eq!(recording.totals.processes.len(), 2);
@@ -97,11 +98,11 @@ fn flood_of_connections_keeps_nobody_out() {
     assert!(recording.refused.len() <= 101, "they are counted, not all remembered");
 }
 
-// Processes of their own: this test binary again, told its role.
+// Child processes: this test binary again, with a role in its environment.
 
 const ROLE: &str = "TEST_ROLE_OF_GPUTRACE";
 const HONEST_LAUNCHES: u64 = 20_000;
-/// A collector of an honest process has some 40 MiB.
+/// A collector of an honest process uses some 40 MiB.
 const RESIDENT_MAX_KIB: u64 = 768 << 10;
 
 fn role(what: &str, path: &Path) -> Command {
@@ -131,7 +132,7 @@ fn role_main() {
     }
 }
 
-/// Collects until everybody has left, and says in files what came of it.
+/// Collects until all processes have left, and writes the result into a file.
 fn collect(folder: &Path) {
     let source = ProcessSource::Daemon { directory: folder.join("session") };
     let recorder = Recorder::start(config(source, folder), Aggregates::default()).unwrap();
@@ -144,14 +145,14 @@ fn collect(folder: &Path) {
     let resident: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
     let honest = recording.totals.processes.iter().filter(|p| p.counts.timed == HONEST_LAUNCHES).count();
     let losses = format!("{:?}", recording.totals.losses());
-    // The report is made of whatever they said.
+    // The report can be made of any data.
     let report = crate::report::Report::new(&recording.totals, &recording.sink);
     assert!(report.to_json().len() < 64 << 20);
     std::fs::write(folder.join("result"), format!("{resident} {honest} {losses}")).unwrap();
 }
 
-/// Writes cells and definitions of every kind, with everything in them at random, as fast as they
-/// are taken: ids, lengths, names, times, positions.
+/// Writes random cells and definitions of every kind, as fast as they are read: random ids, lengths, names,
+/// times and positions.
 fn flood(socket: &Path, seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -180,18 +181,18 @@ fn flood(socket: &Path, seed: u64) {
                         cell.0[word] = if small { next() % 1_000 } else { next() };
                     }
                 }
-                // What does not fit is not waited for.
+                // Dropped if the ring is full.
                 segment.push(ring, &entry);
             }
         }
         let text: Vec<u8> = (0..next() % 300).map(|_| next() as u8).collect();
         let fields: Vec<u64> = (0..next() % 20).map(|_| next()).collect();
-        // Up to the area's end; then nothing.
+        // Until the area is almost full.
         if segment.header.definitions_reserved.load(Ordering::Relaxed) < 120_000 {
             segment.define(def::NAME + (next() % 14) as u16, &fields, &text);
         }
     }
-    // At last the positions and the headers themselves.
+    // Finally the positions and the headers.
     for _ in 0..100 {
         let from = RING_TABLE_OFFSET / 8;
         segment.words[from + next() as usize % (RINGS * 24)].store(next(), Ordering::Relaxed);

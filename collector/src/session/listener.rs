@@ -1,8 +1,8 @@
-//! The session's socket, in a folder that nobody but this user enters.
+//! The session's socket, in a folder that only this user can enter.
 //!
-//! The folder is held by a descriptor, so that what was checked is what is used: nothing is done
-//! through a link, and nothing to a folder of another user. Only sockets are ever removed from it:
-//! one that an earlier session left, and at the end our own.
+//! The folder is held by a descriptor, so that the folder that was checked is the one that is used: no link
+//! is followed, and no folder of another user is changed. Only sockets are ever removed from it: one that an
+//! earlier session left, and this session's own at the end.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -20,15 +20,15 @@ use crate::error::Error;
 /// The kernel's limit for a socket's path, with its final zero.
 const SOCKET_PATH_MAX: usize = 108;
 const NAME: &str = "socket";
-/// How the names begin of what the preload library leaves (`producer/src/untraced.rs`).
+/// How the names of the preload library's notes begin (`producer/src/untraced.rs`).
 const UNTRACED: &[u8] = b"untraced-";
 
-/// Where a session listens. The socket's name goes when this value does.
+/// The socket at which a session listens. Dropping this value removes its file.
 #[derive(Debug)]
 pub struct SessionSocket {
     path: PathBuf,
     folder: OwnedFd,
-    /// The socket as a file: held, so that no other gets its number.
+    /// The socket's file: held, so that its inode is not reused.
     file: OwnedFd,
 }
 
@@ -36,29 +36,27 @@ impl SessionSocket {
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
 
-impl SessionSocket {
-    /// What processes left word of that could not join: `(pid, why)`. Their words are removed. At most
-    /// as many as there are places for.
+    /// The notes of processes that could not join, as `(pid, why)`. Removes the notes. The library leaves a
+    /// bounded number of them.
     pub fn untraced(&self) -> Vec<(u32, String)> {
         let Ok(entries) = rustix::fs::Dir::read_from(&self.folder) else { return Vec::new() };
         let names = entries.filter_map(Result::ok).map(|entry| entry.file_name().to_owned());
-        let words = names.filter(|name| name.to_bytes().starts_with(UNTRACED)).filter_map(|name| {
-            let word = rustix::fs::readlinkat(&self.folder, &name, Vec::new()).ok()?;
+        let notes = names.filter(|name| name.to_bytes().starts_with(UNTRACED)).filter_map(|name| {
+            let note = rustix::fs::readlinkat(&self.folder, &name, Vec::new()).ok()?;
             let _ = rustix::fs::unlinkat(&self.folder, &name, AtFlags::empty());
-            let word = word.to_string_lossy().replace(char::is_control, " ");
-            let (pid, why) = word.split_once(' ')?;
+            let note = note.to_string_lossy().replace(char::is_control, " ");
+            let (pid, why) = note.split_once(' ')?;
             Some((pid.parse().ok()?, why.to_owned()))
         });
-        let mut words: Vec<_> = words.collect();
-        words.sort();
-        words
+        let mut notes: Vec<_> = notes.collect();
+        notes.sort();
+        notes
     }
 }
 
 impl Drop for SessionSocket {
-    /// Another session may listen here by now: its socket stays.
+    /// If another session listens here by now, its socket stays.
     fn drop(&mut self) {
         let ours = rustix::fs::fstat(&self.file);
         let there = rustix::fs::statat(&self.folder, NAME, AtFlags::SYMLINK_NOFOLLOW);
@@ -70,8 +68,8 @@ impl Drop for SessionSocket {
     }
 }
 
-/// Listens at `directory`/socket. The folder is made if it is not there; it must be this user's,
-/// and is closed to all others.
+/// Listens at `directory`/socket. The folder is created if necessary; it must be this user's, and is closed
+/// to all others.
 pub fn listen_in(directory: &Path) -> Result<(OwnedFd, SessionSocket), Error> {
     let (socket, path, folder) = listen_at(directory, NAME, SocketType::SEQPACKET)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -80,10 +78,10 @@ pub fn listen_in(directory: &Path) -> Result<(OwnedFd, SessionSocket), Error> {
     Ok((socket, SessionSocket { path, folder, file }))
 }
 
-/// Listens at `directory`/`name` for connections of bytes, in a folder of the same kind. Accepting
-/// does not wait.
+/// Listens at `directory`/`name` with a stream socket, in a folder of the same kind. Accepting does not
+/// block.
 pub fn listen_for_talk(directory: &Path, name: &str) -> Result<UnixListener, Error> {
-    // Its folder goes with the session, and the name with it.
+    // The session removes the folder, and the socket with it.
     listen_at(directory, name, SocketType::STREAM).map(|(socket, ..)| socket.into())
 }
 
@@ -103,7 +101,7 @@ fn listen_at(directory: &Path, name: &str, kind: SocketType) -> Result<(OwnedFd,
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
         bind(&socket, &SocketAddrUnix::new(&path)?)?;
-        // The path leads into the folder that was looked at, or the socket is not in there.
+        // The socket must be in the folder that was checked.
         let found = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(found.st_mode) != FileType::Socket || found.st_uid != own_id() {
             return Err(Errno::PERM);
@@ -115,8 +113,7 @@ fn listen_at(directory: &Path, name: &str, kind: SocketType) -> Result<(OwnedFd,
     Ok((socket, path, folder))
 }
 
-/// Makes room for a socket where an earlier one was left. What is anything else is somebody's own,
-/// and stays.
+/// Removes a socket that an earlier session left. Any other file is somebody's own, and stays.
 fn remove_socket(folder: &OwnedFd, name: &str) -> io::Result<()> {
     let found = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) => found,
@@ -184,18 +181,18 @@ mod tests {
         assert!(refused.to_string().contains("no socket"), "{refused}");
         assert_eq!(fs::read(&path).unwrap(), b"precious");
         fs::remove_file(&path).unwrap();
-        // A link leads to somebody's file, and is one itself.
+        // A link is somebody's own as well.
         symlink("/nonexistent/socket", &path).unwrap();
         listen_in(&base).unwrap_err();
         assert!(fs::symlink_metadata(&path).unwrap().is_symlink());
         fs::remove_file(&path).unwrap();
 
-        // One that was left is replaced; the session that it was leaves its successor's alone.
+        // A socket that was left is replaced; its session does not remove its successor's socket.
         let (_first, left) = listen_in(&base).unwrap();
         let (_second, ours) = listen_in(&base).unwrap();
         drop(left);
         assert!(path.exists());
-        // What the user laid there in the meantime stays as well.
+        // A file that the user put there in the meantime stays as well.
         let aside = base.join("aside");
         fs::rename(&path, &aside).unwrap();
         fs::write(&path, b"precious").unwrap();

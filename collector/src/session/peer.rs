@@ -11,30 +11,30 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags};
 
-/// Who is at the other end, as the kernel says.
+/// The process at the other end, according to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Credentials {
-    /// 0 for a process that has no number in our namespace.
+    /// 0 for a process that has no id in this namespace.
     pub pid: u32,
     pub uid: u32,
 }
 
-/// One message, or why there is none.
+/// The result of [`receive`].
 #[derive(Debug)]
 pub enum Received {
     Message {
         head: Head,
         fd: Option<OwnedFd>,
     },
-    /// Nothing now.
+    /// There is no message now.
     Nothing,
     /// The other end is closed.
     HungUp,
-    /// What came is no message; the peer is not listened to any longer.
+    /// The peer sent something that is no message.
     Garbage,
 }
 
-/// Room for one packet; the longest the format allows.
+/// A buffer for one packet of the greatest length that the format allows.
 pub struct PacketBuffer(Box<[u8]>);
 
 impl PacketBuffer {
@@ -46,8 +46,8 @@ impl PacketBuffer {
 pub fn credentials(socket: &OwnedFd) -> rustix::io::Result<Credentials> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the two pointers are to live values, the second says how large the first is.
-    // (rustix's own call makes a non-zero process id of it, which 0 is not.)
+    // SAFETY: the two pointers are to live values, the second to the size of the first.
+    // (rustix's own call returns a non-zero process id, and the kernel may report 0.)
     let got = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -63,8 +63,8 @@ pub fn credentials(socket: &OwnedFd) -> rustix::io::Result<Credentials> {
     Ok(Credentials { pid: u32::try_from(credentials.pid).unwrap_or(0), uid: credentials.uid })
 }
 
-/// Whether we record for that user: for ourselves only. Not for root either, whose programs do
-/// not join the session of somebody else.
+/// Whether the peer is recorded: only this user's processes are. Root's are not either: they do not join
+/// another user's session.
 pub fn is_welcome(peer: Credentials) -> bool {
     peer.uid == rustix::process::geteuid().as_raw()
 }
@@ -74,23 +74,23 @@ pub fn is_own_peer(socket: &OwnedFd) -> bool {
     credentials(socket).is_ok_and(is_welcome)
 }
 
-/// A descriptor that becomes readable when the process ends; `None` if that cannot be had.
+/// A descriptor that becomes readable when the process ends; `None` if the kernel refuses one.
 pub fn watch(peer: Credentials) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(peer.pid).ok()?)?;
     rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Takes the next message, without waiting.
+/// Receives the next message. Does not block.
 pub fn receive(socket: &OwnedFd, buffer: &mut PacketBuffer) -> Received {
-    // Room for a few descriptors, so that a peer that sends more than one is noticed and those
-    // it sent are closed.
+    // Space for a few descriptors, so that a peer that sends more than one is noticed and all of them are
+    // closed.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let got = loop {
         match recvmsg(socket, &mut [IoSliceMut::new(&mut buffer.0)], &mut control, flags) {
-            // A peer that closed before it had read all that we sent: said once, and what it had sent
-            // before, its good-bye mostly, is still there.
+            // The peer closed before it had read all that was sent. The kernel reports this once; what the
+            // peer had sent before, mostly its good-bye, can still be read.
             Err(Errno::INTR | Errno::CONNRESET) => {}
             other => break other,
         }
@@ -117,7 +117,7 @@ pub fn receive(socket: &OwnedFd, buffer: &mut PacketBuffer) -> Received {
     }
 }
 
-/// Sends a message, without waiting. False if the peer does not take it.
+/// Sends a message. Does not block. False if the peer does not receive it.
 pub fn send_message(socket: impl AsFd, head: Head, text: &str) -> bool {
     let mut cut = text.len().min(TEXT_MAX);
     while !text.is_char_boundary(cut) {
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// A short program sends hello and good-bye and is gone before it has read the welcome.
+    /// A short program sends hello and good-bye and exits before it has read the welcome.
     #[test]
     fn messages_sent_before_a_close_with_unread_data_are_received() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

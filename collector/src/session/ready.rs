@@ -1,4 +1,4 @@
-//! What happened on the sockets: one wait for all of them.
+//! Waits for events on all sockets at once.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// What a turn of the drain thread's loop found, in the order of what was asked about.
+/// Which descriptors are ready, in the order in which they were passed.
 pub struct Ready {
     pub listener: bool,
-    /// Peers that have not said hello.
+    /// Peers that have not sent hello.
     pub pending: Vec<bool>,
-    /// Processes whose connection has something to say.
+    /// Processes whose connection is readable.
     pub tracked: Vec<bool>,
     /// Processes that are dead.
     pub dead: Vec<bool>,
 }
 
-/// A process's descriptors, as far as there are any.
+/// A process's descriptors.
 #[derive(Clone, Copy)]
 pub struct ProcessSockets<'a> {
     pub connection: Option<&'a OwnedFd>,
@@ -25,14 +25,14 @@ pub struct ProcessSockets<'a> {
     pub watch: Option<&'a OwnedFd>,
 }
 
-/// Whether something is there to be read now.
+/// Whether the descriptor is readable now.
 pub fn is_readable(fd: &OwnedFd) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
 impl Ready {
-    /// Sleeps until something happens or the time is up.
+    /// Sleeps until a descriptor is ready, or until the time is up.
     pub fn wait(
         wake: &OwnedFd,
         listener: Option<&OwnedFd>,
@@ -40,7 +40,7 @@ impl Ready {
         tracked: &[ProcessSockets<'_>],
         pause: Duration,
     ) -> Ready {
-        // Where there is no descriptor, the wake descriptor stands in and is not looked at.
+        // The wake descriptor replaces a descriptor that is missing; its result is ignored there.
         let asked = std::iter::once(wake)
             .chain(std::iter::once(listener.unwrap_or(wake)))
             .chain(pending.iter().copied())
@@ -51,14 +51,14 @@ impl Ready {
         let known = match poll(&mut fds, Some(&timeout)) {
             Ok(_) => true,
             Err(errno) => {
-                // Short of memory, most likely; asking again at once would not make more.
+                // Most likely for lack of memory: another call at once would fail too.
                 if errno != Errno::INTR {
                     std::thread::sleep(pause);
                 }
                 false
             }
         };
-        // If nothing is known, every socket is looked at: none of them makes us wait.
+        // After an error every socket counts as ready: receiving never blocks.
         let mut flags = fds.iter().map(|fd| !known || !fd.revents().is_empty()).skip(1);
         let listener = flags.next().unwrap_or(false) && listener.is_some();
         let pending = flags.by_ref().take(pending.len()).collect();

@@ -1,4 +1,4 @@
-//! The recorder: a session from its socket to its totals.
+//! The recorder: runs a session, from its socket to its totals.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -32,30 +32,31 @@ use crate::session::threads::spawn;
 use crate::stream::clock;
 use crate::trace_file::TraceWriter;
 
-/// What a process leaves whose `cuInit` failed (`producer/src/untraced.rs`).
+/// How the note of a process begins whose `cuInit` failed (`producer/src/untraced.rs`).
 const NOT_INITIALISED: &str = "cuInit ";
 
-/// Batches between the two threads: with half a megabyte each at most, what the digest thread
-/// may fall behind before the rings have to hold the rest.
+/// The most batches between the two threads, each of at most half a megabyte: how far the processing thread
+/// may fall behind before entries stay in the rings.
 const BATCHES_WAITING: usize = 64;
 /// Where processes come from.
 #[derive(Debug)]
 pub enum ProcessSource {
-    /// Any process of this user that connects to `directory`/socket. The folder is made if it
-    /// is not there, for this user only.
+    /// Any process of this user that connects to `directory`/socket. The folder is created if necessary, for
+    /// this user only.
     Listen { directory: PathBuf },
-    /// The same, and processes that run on join whoever listens there next, with what was not
-    /// stored here.
+    /// The same for a daemon: processes that still run at its end join the collector that listens there next,
+    /// with the entries that were not stored here.
     Daemon { directory: PathBuf },
-    /// One process at the other end of a SOCK_SEQPACKET socket.
+    /// A single process at the other end of a SOCK_SEQPACKET socket.
     Connected(OwnedFd),
 }
 
-/// Keeps the last part of the stream only; the trace file is written at the end.
+/// Configures a flight recorder, which keeps the last part of the stream and writes the trace file at the
+/// end.
 pub struct FlightConfig {
     pub window: Duration,
     pub bytes_max: usize,
-    /// Writes what is held when somebody asks, on a thread of its own.
+    /// Writes a dump, on a thread of its own.
     pub write: WriteDump,
 }
 
@@ -69,18 +70,18 @@ impl std::fmt::Debug for FlightConfig {
 pub struct RecorderConfig {
     pub source: ProcessSource,
     pub trace_path: PathBuf,
-    /// Times left 0 are filled in.
+    /// Times that are 0 are filled in.
     pub begin: SessionBegin,
     pub flight: Option<FlightConfig>,
-    /// How long the trace file may be; with a flight recorder, which is bounded itself, of no effect.
+    /// The greatest size of the trace file. Ignored with a flight recorder, which is bounded itself.
     pub max_bytes: Option<u64>,
     /// Cuts the trace into files; not together with `flight` or `max_bytes`.
     pub rotation: Option<RotationConfig>,
-    /// Hears at once, on the digest thread, what becomes of the trace file.
+    /// Called on the processing thread when the trace file's state changes.
     pub on_trace_event: Option<OnTraceEvent>,
 }
 
-/// However the drain thread ends, nobody waits for the process's end for ever.
+/// Ends [`Recorder::wait_for_end`] even if the drain thread panics.
 struct EndedGuard(Arc<Shared>);
 
 impl Drop for EndedGuard {
@@ -92,7 +93,7 @@ impl Drop for EndedGuard {
 /// A running session.
 pub struct Recorder<S> {
     shared: Arc<Shared>,
-    /// Its drop removes the socket.
+    /// Dropping it removes the socket.
     session_socket: Option<SessionSocket>,
     /// Dropped to end the stream.
     stream: Option<Sender<Step>>,
@@ -109,15 +110,15 @@ pub struct Recording<S> {
     pub sink: S,
     pub trace_path: PathBuf,
     pub trace_bytes: u64,
-    /// Why the trace file is not whole; the totals are, in any case.
+    /// Why the trace file is incomplete; the totals are complete in any case.
     pub trace_error: Option<Error>,
-    /// The limit of the trace file's size, if it was reached, and what only the totals have for that.
+    /// The limit of the trace file's size, if it was reached, and what the file lacks because of it.
     pub size_limit: Option<SizeLimit>,
-    /// What was dumped while the session went on, and what could not be.
+    /// The dumps of the session, including those that failed.
     pub dumps: Vec<Dump>,
-    /// Trace files that were closed at cuts, and those of them that were deleted.
+    /// How many trace files were closed at cuts, and how many of those were deleted.
     pub rotated: (u64, u64),
-    /// Processes that should have been recorded and were not, and why.
+    /// Lines about processes that should have been recorded and were not.
     pub refused: Vec<String>,
     connection: Option<OwnedFd>,
 }
@@ -128,7 +129,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let RecorderConfig { source, trace_path, mut begin, flight, max_bytes, rotation, on_trace_event } =
             config;
         let writer = TraceWriter::create(&trace_path)?;
-        // A flight recorder stores at the end only: nothing can be held for it until then.
+        // A flight recorder stores only at the end: the rings cannot hold entries until then.
         let can_be_taken_over = matches!(source, ProcessSource::Daemon { .. }) && flight.is_none();
         let (listener, connected, session_socket) = match source {
             ProcessSource::Listen { directory } | ProcessSource::Daemon { directory } => {
@@ -147,7 +148,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         begin.command = command_line::masked(&begin.command);
         let shared = Arc::new(Shared::new()?);
         let (stream, batches) = crossbeam_channel::bounded(BATCHES_WAITING);
-        // There is room for the first; nobody else sends yet.
+        // The channel is empty, so this does not block.
         let _ = stream.send(Step::Batch(Batch::SessionBegin(begin.clone())));
         let keeps = flight.as_ref().map(|flight| flight.window);
         let status = Arc::new(SharedStatus::new(keeps));
@@ -186,12 +187,12 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         Ok(recorder)
     }
 
-    /// By which other threads ask for dumps and the session's state.
+    /// A handle by which other threads request dumps and the session's status.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// What the stream begins with: all ids of the session's spans come of it.
+    /// The stream's first batch, from which all ids of the session's spans are derived.
     pub fn begin(&self) -> &SessionBegin {
         &self.begin
     }
@@ -201,7 +202,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         self.session_socket.as_ref().map(SessionSocket::path)
     }
 
-    /// Blocks until the single connected process has said good-bye or is gone.
+    /// Blocks until the single connected process has sent good-bye or is gone.
     pub fn wait_for_end(&self) {
         self.shared.wait_for_end();
     }
@@ -231,7 +232,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let (mut totals, sink) = modelled.ok_or(lost("digest"))?;
         totals.not_in_trace(stored.left_out);
         let connection = drained.map_err(|_| lost("drain"))?;
-        // One whose CUDA came later is there itself.
+        // A process whose later `cuInit` succeeded is recorded itself.
         let is_there = |pid| totals.processes.iter().any(|process| process.begin.pid == pid);
         totals.not_initialised = not_initialised.into_iter().filter(|(pid, _)| !is_there(*pid)).collect();
         Ok(Recording {
@@ -279,7 +280,7 @@ impl<S> Drop for Recorder<S> {
 }
 
 impl<S> Recording<S> {
-    /// The same with a sink that is made of this one, and what else is made of it.
+    /// Replaces the sink, and returns what else `change` makes of it.
     pub fn with_sink<T, U>(self, change: impl FnOnce(S) -> (T, U)) -> (Recording<T>, U) {
         let (sink, other) = change(self.sink);
         let recording = Recording {
@@ -297,7 +298,7 @@ impl<S> Recording<S> {
         (recording, other)
     }
 
-    /// Tells the single connected process that the outputs are there. False if it is gone.
+    /// Sends the single connected process the message that the outputs exist. False if it is gone.
     pub fn reply(&self, text: &str) -> bool {
         let head = Head::new(handshake::kind::DONE, 0, 0, 0);
         self.connection.as_ref().is_some_and(|connection| peer::send_message(connection, head, text))

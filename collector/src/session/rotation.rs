@@ -1,9 +1,10 @@
 //! Rotation: the stream of a daemon's session, cut into a series of trace files.
 //!
-//! At a cut the open file is ended and gets a numbered name, and the stream goes on in a new file. That
-//! file begins with what later events need: the processes that run, their definitions, clocks, threads of
-//! rings. It is written under another name first, so that a cut that fails changes nothing, and a collector
-//! that is killed during a cut leaves whole files. Another thread makes the outputs of closed files.
+//! At a cut the open file is ended and gets a numbered name, and the stream continues in a new file. The new
+//! file begins with what later events need: the running processes, their definitions, clocks, and the threads
+//! of rings. It is written under another name first, so that a cut that fails changes nothing, and a
+//! collector that is killed during a cut leaves whole files. Another thread makes the outputs of closed
+//! files.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +24,7 @@ use crate::session::store::Store;
 use crate::session::threads::spawn;
 use crate::trace_file::{BlockEncoder, TraceWriter};
 
-/// After a cut that failed, as the disk is full, say.
+/// The time after a failed cut (on a full disk, for example) before the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// A trace file that was closed at a cut.
@@ -38,9 +39,9 @@ pub type HandleClosedFile = Box<dyn FnMut(&ClosedFile) -> u64 + Send>;
 
 /// When the trace is cut.
 pub struct RotationConfig {
-    /// Once the file has about so many bytes.
+    /// Cut once the file has about this many bytes.
     pub size: Option<u64>,
-    /// Once so much time has passed since the last cut.
+    /// Cut once this time has passed since the last cut.
     pub every: Option<Duration>,
     pub handle_closed: HandleClosedFile,
 }
@@ -52,7 +53,7 @@ impl std::fmt::Debug for RotationConfig {
     }
 }
 
-/// The name of the file with that number in a series: `trace.000001.gputrace` of `trace.gputrace`.
+/// The name of a file in a series, by its number: `trace.000001.gputrace` of `trace.gputrace`.
 pub fn numbered(path: &Path, number: u32) -> PathBuf {
     let ending = path.extension().unwrap_or_default().to_string_lossy();
     path.with_extension(format!("{number:06}.{ending}"))
@@ -65,12 +66,12 @@ pub(super) struct Rotation {
     /// Processes that have not ended.
     processes: BTreeMap<u32, RepeatedProcess>,
     encoder: BlockEncoder,
-    /// Of the open file.
+    /// The number of the open file.
     number: u32,
     opened_at: Instant,
-    /// Bytes that the open file had before its first event.
+    /// The bytes in the open file before its first new event.
     repeated_bytes: u64,
-    /// Whether the open file has anything that the repetition of the next one will not have.
+    /// Whether the open file has anything that the next file will not repeat.
     has_changes: bool,
     retry_at: Option<Instant>,
     closed: Sender<ClosedFile>,
@@ -78,10 +79,10 @@ pub(super) struct Rotation {
     deleted: Arc<AtomicU64>,
 }
 
-/// What the next file repeats of a process.
+/// A running process, as the next file repeats it.
 struct RepeatedProcess {
     kept: Kept,
-    /// Cells since each ring was made.
+    /// Cells written to each ring since its creation.
     positions: BTreeMap<u32, u64>,
 }
 
@@ -115,12 +116,12 @@ impl Rotation {
         })
     }
 
-    /// Files that were closed, and those of them that were deleted.
+    /// How many files were closed, and how many of those were deleted.
     pub fn files(&self) -> (u64, u64) {
         (u64::from(self.number) - 1, self.deleted.load(Ordering::Relaxed))
     }
 
-    /// Takes note of a batch that was stored. An error is the compressor's.
+    /// Notes a batch that was stored. Fails only if the compressor does.
     pub fn note(&mut self, batch: &Batch) -> io::Result<()> {
         match batch {
             Batch::SessionBegin(begin) => self.session = begin.clone(),
@@ -150,14 +151,14 @@ impl Rotation {
                 self.processes.remove(process);
                 self.has_changes = true;
             }
-            // Nothing follows that could be in another file.
+            // The stream ends: no more cuts.
             Batch::Unrecorded(_) | Batch::SessionEnd { .. } => (self.size, self.every) = (None, None),
             Batch::Excerpt(_) | Batch::SizeLimit(_) | Batch::SeriesFile(_) => {}
         }
         Ok(())
     }
 
-    /// Cuts the trace if it is time to. True if it was cut.
+    /// Cuts the trace if a cut is due. True if it was cut.
     pub fn cut_if_due(&mut self, store: &mut Store, now_ns: u64) -> bool {
         let is_due = self.is_due(store.whole_bytes());
         if !is_due || store.ends_at().is_some() || self.retry_at.is_some_and(|at| Instant::now() < at) {
@@ -176,13 +177,13 @@ impl Rotation {
     fn is_due(&mut self, bytes: u64) -> bool {
         let is_late = self.every.is_some_and(|every| self.opened_at.elapsed() >= every);
         if !self.has_changes {
-            // A time in which nothing happened has no file.
+            // An interval without events gets no file.
             if is_late {
                 self.opened_at = Instant::now();
             }
             return false;
         }
-        // However much is repeated, half of a file is new.
+        // At least half of each file is new, however much is repeated.
         is_late || self.size.is_some_and(|size| bytes >= size.max(2 * self.repeated_bytes))
     }
 
@@ -202,7 +203,7 @@ impl Rotation {
         self.number += 1;
         self.opened_at = Instant::now();
         (self.repeated_bytes, self.has_changes, self.retry_at) = (repeated_bytes, false, None);
-        // Each file has its own.
+        // Gaps are counted by file.
         self.processes.values_mut().for_each(|running| running.kept.before.forget_gaps());
         if is_there {
             let _ = self.closed.send(ClosedFile { path, number });
@@ -210,7 +211,7 @@ impl Rotation {
         Ok(())
     }
 
-    /// Writes what the next file begins with.
+    /// Writes the beginning of the next file.
     fn repeat(&self, next: &mut TraceWriter, cut_ns: u64) -> Result<(), Error> {
         let mark = |mark| Batch::SeriesFile(SeriesFile { number: self.number + 1, mark, cut_ns });
         next.write(&Batch::SessionBegin(self.session.clone()))?;
@@ -229,7 +230,7 @@ impl Rotation {
         next.write(&mark(SeriesMark::Repeated))
     }
 
-    /// What the open file ends with.
+    /// The batches that end the open file.
     fn ending(&self, now_ns: u64) -> Vec<Batch> {
         let goes_on = SeriesFile { number: self.number, mark: SeriesMark::GoesOn, cut_ns: now_ns };
         let end = |process| Batch::ProcessEnd { process, end: ProcessEnd::Running, monotonic_ns: now_ns };
@@ -243,14 +244,14 @@ impl Rotation {
     pub fn finish(self) -> (u64, u64) {
         let Rotation { closed, handler, deleted, number, .. } = self;
         drop(closed);
-        // If it panicked, the files it had are without outputs.
+        // If the thread panicked, its files have no outputs.
         let _ = handler.join();
         (u64::from(number) - 1, deleted.load(Ordering::Relaxed))
     }
 }
 
 impl RepeatedProcess {
-    /// Takes note of whole entries. True if any of them is an event.
+    /// Notes whole entries. True if any of them is an event.
     fn note(&mut self, ring: u32, cells: &[Cell]) -> bool {
         let (mut rest, mut has_events) = (cells, false);
         let position = self.positions.entry(ring).or_default();

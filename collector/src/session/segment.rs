@@ -1,4 +1,4 @@
-//! A process's segment in our address space: mapped once, checked once, read through atomics.
+//! A process's segment in this address space: mapped once, checked once, read through atomics.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use gputrace_wire::segment::{
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// The file system that ordinary memory files are in, as `statfs` names it.
+/// The type that `statfs` reports for ordinary memory files.
 const TMPFS: libc::__fsword_t = 0x0102_1994;
 
 /// Why a segment cannot be used.
@@ -58,27 +58,27 @@ impl Drop for Mapping {
     }
 }
 
-/// One ring as its consumer sees it.
+/// A ring and its consumer.
 #[derive(Debug)]
 struct RingReader {
     header: &'static RingHeader,
-    /// Capacity.
+    /// The capacity.
     cells: u64,
-    /// `None` where the header's place for the ring makes no sense, and after damage.
+    /// `None` if the ring's offset or capacity is invalid, and after damage.
     consumer: Option<Consumer<'static>>,
-    /// Where the ring was read up to when so many batches had been sent: what lies before is
-    /// stored when they are.
+    /// Pairs of a number of batches and a position: once that many batches are stored, all cells before the
+    /// position are.
     sent: VecDeque<(u64, u64)>,
 }
 
-/// Of a ring's capacity, the share that is held back at most until it is stored: beyond it room
-/// for the program goes before what a killed collector would lose.
+/// At most this fraction of a ring (1/4) is held until it is stored. Beyond it, free slots for the program
+/// matter more than the entries that a killed collector would lose.
 const HELD_SHARE: u64 = 4;
-/// The share at which what was gathered goes out.
+/// At this fraction of a ring (1/8), gathered cells are sent.
 const GATHERED_SHARE: u64 = 8;
 
 impl RingReader {
-    /// Cells that were read and not sent.
+    /// How many cells were read and not sent.
     fn gathered(&self) -> u64 {
         let Some(consumer) = &self.consumer else { return 0 };
         let sent = self.sent.back().map(|(_, position)| *position);
@@ -86,17 +86,17 @@ impl RingReader {
     }
 }
 
-/// What one look at a ring gave.
+/// The result of reading a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drained {
-    /// So many cells, all of them whole entries.
+    /// This many cells, all of them whole entries.
     Cells(u64),
-    /// The ring holds nonsense and is not read any further.
+    /// The ring's contents are invalid. It is not read any further.
     Damaged,
 }
 
-/// A checked segment. The `'static` references in it are to the mapping it owns; they stay in
-/// private fields, so that none outlives the value.
+/// A checked segment. Its `'static` references are to the mapping that it owns; they stay in private fields,
+/// so that none outlives the value.
 #[derive(Debug)]
 pub struct Segment {
     rings: Vec<RingReader>,
@@ -105,7 +105,7 @@ pub struct Segment {
     counters: &'static [AtomicU64],
     definitions: &'static [AtomicU64],
     layout: Layout,
-    /// The memory file's device and inode, by which it is known again.
+    /// The memory file's device and inode, by which a process that joins again is recognized.
     identity: (u64, u64),
     _mapping: Mapping,
 }
@@ -113,14 +113,14 @@ pub struct Segment {
 impl Segment {
     /// Maps a segment that a process handed over.
     pub fn open(fd: &OwnedFd) -> Result<Segment, Refusal> {
-        // Only memory files have seals. Without this one the file could be cut short under us,
-        // and the next look at it would be a SIGBUS.
+        // Only memory files have seals. Without SHRINK the file could be truncated while it is mapped, and
+        // the next access would raise SIGBUS.
         let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| Refusal::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL) {
             return Err(Refusal::NotSealed);
         }
-        // Huge pages are seals' only other home, and a hole in them is a SIGBUS where no huge page
-        // is free.
+        // Files of huge pages have seals as well, but an access to a hole in them raises SIGBUS if no huge
+        // page is free.
         if rustix::fs::fstatfs(fd).map_err(Refusal::Map)?.f_type != TMPFS {
             return Err(Refusal::NotSealed);
         }
@@ -206,11 +206,11 @@ impl Segment {
         self.rings.iter().map(|ring| ring.header)
     }
 
-    /// The definitions area up to what was reserved in it so far. Looking further would make the
-    /// kernel find memory for pages that nobody wrote.
+    /// The definitions area up to what is reserved so far. Reading further would make the kernel allocate
+    /// pages that nobody wrote.
     pub fn definitions(&self) -> &[AtomicU64] {
-        // Relaxed: whoever published an entry with an id reserved that id's words before, and
-        // the ring's head, which was read with Acquire, comes after both.
+        // Relaxed is enough: a producer reserves an id's words before it publishes an entry with that id, and
+        // the ring's head was read with Acquire.
         let reserved = self.header.definitions_reserved.load(Ordering::Relaxed);
         let reserved = usize::try_from(reserved).unwrap_or(usize::MAX);
         self.definitions.get(..reserved).unwrap_or(self.definitions)
@@ -225,23 +225,23 @@ impl Segment {
         self.rings.iter().map(|ring| ring.cells).max().unwrap_or(0)
     }
 
-    /// Rings whose header made no sense from the start.
+    /// Rings whose header was invalid from the start.
     pub fn unusable_rings(&self) -> impl Iterator<Item = usize> {
         self.rings.iter().enumerate().filter(|(_, ring)| ring.consumer.is_none()).map(|(index, _)| index)
     }
 
-    /// Rings that are not read from their beginning, and from where they are.
+    /// Rings that are not read from their beginning, and the position at which reading began.
     pub fn taken_over(&self) -> impl Iterator<Item = (usize, u64)> {
         let positions = self.rings.iter().map(|ring| ring.consumer.as_ref().map_or(0, Consumer::position));
         positions.enumerate().filter(|(_, position)| *position > 0)
     }
 
-    /// Whether a ring has so much in what was gathered that it should go out.
+    /// Whether the gathered cells of any ring should be sent.
     pub fn presses(&self) -> bool {
         self.rings.iter().any(|ring| ring.gathered() > ring.cells / GATHERED_SHARE)
     }
 
-    /// All that was read is in the first `sent` batches.
+    /// Notes that all cells that were read are in the first `sent` batches.
     pub fn note_sent(&mut self, sent: u64) {
         for ring in self.rings.iter_mut().filter(|ring| ring.gathered() > 0) {
             let position = ring.consumer.as_ref().map_or(0, Consumer::position);
@@ -249,8 +249,8 @@ impl Segment {
         }
     }
 
-    /// The first `stored` batches are in the file: what they hold is given back, and what is held
-    /// beyond measure too.
+    /// The first `stored` batches are in the file: releases the slots of their cells, and slots that are held
+    /// beyond the limit.
     pub fn give_back(&mut self, stored: u64) {
         for ring in &mut self.rings {
             let Some(consumer) = &mut ring.consumer else { continue };
@@ -277,9 +277,9 @@ impl Segment {
         }
     }
 
-    /// Appends cells of a ring to `out`, as many as make whole entries, and gives their slots
-    /// back unless they are to be held: of the `published` ones that [`Segment::available`] told, up
-    /// to `limit`, which is at least the length of the longest entry.
+    /// Appends whole entries of a ring to `out`: of the `published` cells that [`Segment::available`]
+    /// returned, at most `limit`, which is at least the length of the longest entry. Releases their slots
+    /// unless `hold`.
     pub fn drain(
         &mut self,
         ring: usize,
@@ -294,8 +294,8 @@ impl Segment {
         let read = consumer.read(published.min(limit), |cell| out.push(cell));
         let end = read.is_ok().then(|| whole_entries(out.get(first..).unwrap_or(&[])));
         let (whole, sound) = match (&read, end) {
-            // An entry that is cut by the limit is read next time; one that is cut by the head
-            // was never published whole, and no writer of the format does that.
+            // An entry that is cut by the limit is read next time. An entry that is cut by the head was not
+            // published whole: damage.
             (Ok(count), Some(Cut::At(whole))) => (whole, whole as u64 == *count || published > limit),
             (_, Some(Cut::Damaged(whole))) => (whole, false),
             _ => (0, false),
@@ -313,10 +313,10 @@ impl Segment {
     }
 }
 
-/// Where whole entries end.
+/// Where the whole entries end.
 enum Cut {
     At(usize),
-    /// Before an entry that says it has no cells.
+    /// Before an entry whose length is 0.
     Damaged(usize),
 }
 
@@ -336,7 +336,7 @@ fn whole_entries(cells: &[Cell]) -> Cut {
 }
 
 impl Mapping {
-    /// Words of the mapping, for as long as the mapping lives.
+    /// Words of the mapping.
     ///
     /// # Safety
     /// `offset` is a multiple of 8, `offset + count * 8` lies inside the mapping, and the

@@ -1,9 +1,9 @@
-//! The trace file as the digest thread writes it: where its file system is full for a while, it
-//! goes on once there is room.
+//! The trace file as the processing thread writes it. If its file system is full for a while, writing
+//! continues once there is space.
 //!
-//! Meanwhile events are left out and counted; what later ones need to be understood (who a process
-//! is, its definitions, whose a ring is, clocks) is held in memory and written first. A gap in each
-//! ring says how many entries are missing. What is held is bounded: past that the file ends where it is.
+//! Meanwhile events are left out and counted; what later events need (processes, definitions, the threads of
+//! rings, clocks) is held in memory and written first. A gap in each ring says how many entries are missing.
+//! What is held is bounded: beyond the limit the file ends where it is.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -16,26 +16,26 @@ use crate::flight_recorder::{Block, Marks};
 use crate::session::bound::{Admitted, Bound};
 use crate::trace_file::{BlockEncoder, TraceWriter};
 
-/// Between a failure and the next attempt, twice as long after each stop up to the most: a file system
-/// that has room for a few blocks at a time is not asked, and not talked of, all the time. After so long
-/// without a stop it begins anew.
+/// The pause between a failure and the next attempt. It doubles after each stop up to the maximum, so that a
+/// file system that frees a few blocks at a time causes few attempts and few messages. Without a stop for
+/// [`FORGOTTEN_AFTER`] it is reset.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MOST: Duration = Duration::from_secs(60);
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// What may be held of what later events need: an hour of definitions, and more.
+/// The most bytes that are held: an hour of definitions, and more.
 const HELD_BYTES_MAX: usize = 32 << 20;
 
-/// What becomes of the file, told on the digest thread as it happens.
+/// A change of the trace file's state, reported on the processing thread.
 #[derive(Debug)]
 pub enum TraceEvent<'a> {
-    /// It cannot be written, for now.
+    /// The file cannot be written, for now.
     Stopped(&'a Error),
-    /// It is written again; so many entries are not in it.
+    /// The file is written again; `left_out` entries are missing.
     GoesOn { left_out: u64 },
-    /// It could not be closed for the next file to go on; it is written on.
+    /// The file could not be closed at a cut; writing continues in it.
     NotRotated(&'a Error),
-    /// It is not where it was made any more; what is written goes to the file all the same.
+    /// The file has been moved or removed; writing continues in it.
     Removed(&'a Path),
 }
 
@@ -43,16 +43,16 @@ pub type OnTraceEvent = fn(&TraceEvent);
 
 pub(super) struct Store {
     writer: TraceWriter,
-    /// Where the file's size is limited.
+    /// `None` if the file's size is not limited.
     bound: Option<Bound>,
     on_event: Option<OnTraceEvent>,
     stall: Option<Stall>,
     pause: Duration,
-    /// When it went on after the last stop.
+    /// When writing continued after the last stop.
     went_on_at: Option<Instant>,
-    /// Entries that are not in the file, by now.
+    /// Entries that are missing in the file so far.
     left_out: u64,
-    /// When it was last looked for where it was made; `None` once it was missed.
+    /// When the file's path was last checked; `None` once the file was gone.
     looked_at: Option<Instant>,
 }
 
@@ -61,15 +61,15 @@ struct Stall {
     error: Error,
     tried_at: Instant,
     encoder: BlockEncoder,
-    /// What is to be written, in order: all that are no cells, and what is told of cells.
+    /// What is written later, in order: all batches but cells, and marks and gaps in place of cells.
     held: VecDeque<Block>,
     held_bytes: usize,
     marks: BTreeMap<u32, Marks>,
-    /// Entries left out by process and ring, as far as that is not held.
+    /// Entries left out by process and ring, except those whose gap is held already.
     gaps: BTreeMap<(u32, u32), u64>,
-    /// All of them.
+    /// All entries left out.
     left_out: u64,
-    /// More than may be held was to be.
+    /// Whether the limit of what is held was exceeded.
     is_over: bool,
 }
 
@@ -78,9 +78,9 @@ pub(super) struct Stored {
     pub path: PathBuf,
     pub whole_bytes: u64,
     pub left_out: u64,
-    /// Its limit and what it leaves out, if that was reached.
+    /// The limit of its size and what it leaves out, if the limit was reached.
     pub size_limit: Option<SizeLimit>,
-    /// Why it is not whole up to its end.
+    /// Why the file is incomplete.
     pub error: Option<Error>,
 }
 
@@ -98,7 +98,7 @@ impl Store {
         }
     }
 
-    /// Bytes after which nothing is written for now; `None` if all is.
+    /// The file's length while it cannot be written; `None` otherwise.
     pub fn ends_at(&self) -> Option<u64> {
         self.stall.as_ref().map(|_| self.writer.whole_bytes())
     }
@@ -121,8 +121,8 @@ impl Store {
         }
     }
 
-    /// Ends the file, names it `closed`, and goes on in `next`; or changes nothing. Returns whether the file
-    /// is there: it may have been moved away.
+    /// Ends the file, renames it to `closed`, and continues in `next`. Changes nothing if that fails. Returns
+    /// whether the file was still at its path.
     pub fn rotate(&mut self, ending: &[Batch], closed: &Path, mut next: TraceWriter) -> Result<bool, Error> {
         let (position, path) = (self.writer.position(), self.writer.path().to_owned());
         let is_there = self.writer.still_has_its_path();
@@ -150,13 +150,13 @@ impl Store {
         self.bound.as_ref().and_then(Bound::reached)
     }
 
-    /// Writes a batch, or of it what the file's limit admits, or keeps of it what is needed later. True if
-    /// the file's state changed.
+    /// Writes a batch, or the part that the file's limit admits, or holds what is needed later. True if the
+    /// file's state changed.
     pub fn write(&mut self, batch: &Batch) -> bool {
         self.look();
         let Some(bound) = &mut self.bound else { return self.write_now(batch) };
         let held = self.stall.as_ref().map_or(0, |stall| stall.held_bytes as u64);
-        // Without a compressor nothing could be written either.
+        // If the compressor fails, writing fails too and reports it.
         match bound.admit(batch, self.writer.whole_bytes() + held).unwrap_or(Admitted::Whole) {
             Admitted::Whole => self.write_now(batch),
             Admitted::Instead(batches) => {
@@ -186,8 +186,8 @@ impl Store {
         true
     }
 
-    /// Now and then: whether the file is still there. A program runs for days, and who removed its
-    /// outputs by mistake wants to hear of it before they are missed.
+    /// Checks once a second whether the file is still at its path. A program may run for days, and a user who
+    /// removed the file by mistake should be warned early.
     fn look(&mut self) {
         if self.looked_at.is_none_or(|last| last.elapsed() < LOOK_EVERY) {
             return;
@@ -199,7 +199,7 @@ impl Store {
         }
     }
 
-    /// True if all that was held is in the file.
+    /// Writes what is held. True if all of it is in the file.
     fn try_again(&mut self) -> bool {
         let Some(mut stall) = self.stall.take_if(|stall| !stall.is_over) else { return false };
         match stall.write_to(&mut self.writer) {
@@ -220,7 +220,7 @@ impl Store {
         }
     }
 
-    /// Nothing more comes: what is held is written if it can be.
+    /// Writes what is held, if possible, and ends.
     pub fn finish(mut self) -> Stored {
         self.try_again();
         Stored {
@@ -263,7 +263,7 @@ impl Stall {
                 self.left_out += entries;
                 return entries;
             }
-            // Nothing may be said of a process after its end.
+            // Nothing may follow the end of a process.
             Batch::ProcessEnd { process, .. } => self.hold_marks_and_gaps(Some(*process)),
             _ => {}
         }
@@ -271,7 +271,7 @@ impl Stall {
         0
     }
 
-    /// Holds the marks and gaps of a process, or of all, as they are to stand in the file.
+    /// Moves the marks and gaps of a process, or of all, to what is held.
     fn hold_marks_and_gaps(&mut self, only: Option<u32>) {
         let is_asked = |process: u32| only.is_none_or(|only| only == process);
         let marks: Vec<_> = self.marks.extract_if(.., |process, _| is_asked(*process)).collect();
@@ -302,7 +302,7 @@ impl Stall {
         }
     }
 
-    /// What was written is held no more, whether all could be or not.
+    /// Writes what is held. Blocks that were written are no longer held, even if a later one fails.
     fn write_to(&mut self, writer: &mut TraceWriter) -> Result<(), Error> {
         self.hold_marks_and_gaps(None);
         writer.resume()?;

@@ -1,4 +1,4 @@
-//! The store on files that are full in all ways.
+//! The store on files that are full.
 
 use std::cell::Cell as Count;
 use std::fs::{self, File, OpenOptions};
@@ -60,7 +60,7 @@ fn full_after(first: &[Batch]) -> Full {
 }
 
 impl Full {
-    /// There is room again, and it is time to try.
+    /// Gives the store its file back and makes the next attempt due.
     fn free_space(&mut self) {
         self.store.writer.set_file(OpenOptions::new().write(true).open(&self.path).unwrap());
         self.store.pause = Duration::ZERO;
@@ -137,7 +137,7 @@ fn file_on_a_full_disk_ends_whole() {
     assert!(batches == [begin(0), cells(0, 1, 4)]);
 }
 
-/// Definitions without end must not fill the memory.
+/// Endless definitions must not fill the memory.
 #[test]
 fn held_batches_are_bounded() {
     let mut full = full_after(&[begin(0)]);
@@ -193,7 +193,7 @@ fn batch_is_in_the_file_whole_or_not_at_all() {
     let mut writer = TraceWriter::create(&path).unwrap();
     writer.write(&begin(0)).unwrap();
     let whole_bytes = writer.whole_bytes();
-    // Room for the first block and some of the second.
+    // Space for the first block and a part of the second.
     let small = File::from(memfd_create("small", MemfdFlags::ALLOW_SEALING).unwrap());
     small.set_len(3 << 19).unwrap();
     fcntl_add_seals(&small, SealFlags::GROW).unwrap();

@@ -1,4 +1,4 @@
-//! The live side against producers that behave, die, and lie.
+//! Sessions with producers that behave, die, or lie.
 
 pub(super) mod fake;
 pub(super) mod liars;
@@ -32,7 +32,7 @@ use crate::trace_file::TraceReader;
 use fake::{FakePeer, FakeSegment, RING_CELLS};
 use liars::lie;
 
-/// Everything that the model said, as text, so that two runs can be compared whole.
+/// Everything that the model reports, as text, so that two runs can be compared.
 #[derive(Default)]
 pub(super) struct Log(Vec<String>);
 
@@ -89,7 +89,7 @@ pub(super) fn config(source: ProcessSource, folder: &Path) -> RecorderConfig {
     }
 }
 
-/// Live and from the file, everything is the same to the last bit.
+/// Everything from the file is exactly as it was live.
 fn assert_same_from_the_file(live: &Recording<Log>) {
     let replay = read_traces(&[&live.trace_path], Log::default(), &mut |_| {}).unwrap();
     assert_eq!(replay.damages, []);
@@ -104,7 +104,7 @@ fn assert_same_from_the_file(live: &Recording<Log>) {
     assert_eq!(replay.totals.processes.len(), live.totals.processes.len());
 }
 
-/// What a small program does: a thread, a kernel's name, `count` launches with their records.
+/// Writes what a small program writes: a thread, a kernel's name, `count` launches with their records.
 pub(super) fn run_program(segment: &FakeSegment, first: u32, count: u32) {
     let thread = segment.define(def::THREAD, &[7, definition::role::PROGRAM], b"main");
     let name = segment.define(def::NAME, &[], b"kernel");
@@ -198,8 +198,7 @@ fn second_segment_brings_more_rings() {
     assert_eq!(recording.totals.processes[0].end.unwrap().0, ProcessEnd::Exec);
 }
 
-/// The one announced an exec that failed and said good-bye later; the other writes on and is there at the
-/// end.
+/// After an exec that failed, one process says good-bye, and the other still runs at the end.
 #[test]
 fn announced_exec_ends_nothing_while_the_socket_is_open() {
     for says_good_bye in [true, false] {
@@ -339,7 +338,7 @@ fn trace_file_that_cannot_be_created_is_an_error_at_once() {
     }
 }
 
-// Processes of their own, to be killed: this test binary again, told what to do.
+// Child processes that are killed: this test binary again, with an order in its environment.
 
 const CHILD: &str = "GPUTRACE_TEST_CHILD";
 
@@ -361,7 +360,7 @@ fn child_main() {
     if let Some(seed) = what.strip_prefix("lie-") {
         let seed = seed.parse().unwrap();
         run_program(&segment, 1, 50);
-        // Odd ones lie from the start, the others once they were let in.
+        // Children with odd seeds lie from the start, the others once they have joined.
         if seed % 2 == 1 {
             lie(&segment, seed);
         }

@@ -1,4 +1,4 @@
-//! One process that joined: its segments, how they are drained, and how it ends.
+//! A process that has joined: its segments, how they are drained, and how it ends.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -16,55 +16,55 @@ use crate::session::segment::{Drained, Segment};
 use crate::session::step_sender::StepSender;
 use crate::stream::coalesce::Coalescer;
 
-/// Cells taken of one ring before the next ring's turn: a quarter of a megabyte, and more than
-/// the longest entry has.
+/// The most cells that are read from one ring before the next ring's turn: a quarter of a megabyte, and more
+/// than the longest entry has.
 const CELLS_A_TURN: u64 = 4096;
-/// How long cells are held back because a definition that they may use is being written. The
-/// writer is a few stores from done, unless it was stopped by a debugger or a signal.
+/// How long cells wait for a definition that is being written and that they may use. The writer needs a few
+/// stores, unless a debugger or a signal has stopped it.
 const HOLE_PATIENCE: Duration = Duration::from_millis(100);
-/// The longest time between the announcement of an exec and the end of all other threads: who writes later
-/// goes on, as its exec failed.
+/// The longest time between the announcement of an exec and the end of all other threads. The exec of a
+/// process that writes later has failed.
 const EXEC_TAKES_MOST: Duration = Duration::from_millis(500);
-/// Segments of one process.
+/// The most segments of one process.
 const SEGMENTS_MAX: usize = 64;
-/// Where gaps of no ring are told.
+/// The ring number of gaps that belong to no ring.
 const NO_RING: u32 = u32::MAX;
 
-/// What a turn found.
+/// The result of one turn of draining.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Turn {
     Nothing,
-    /// All there was.
+    /// Everything was read.
     Some,
-    /// As much of a ring as one turn takes; there is more.
+    /// A ring has more entries than one turn reads.
     More,
 }
 
 #[derive(Debug)]
 pub struct Tracked {
-    /// Number within the session.
+    /// The number within the session.
     pub number: u32,
-    /// As the kernel says; 0 if it has no number here.
+    /// According to the kernel; 0 if it has no id in this namespace.
     pub pid: u32,
     pub generation: u32,
-    /// `None` after it hung up.
+    /// `None` once it is closed.
     pub connection: Option<OwnedFd>,
-    /// Readable once the process is dead; `None` where that cannot be had.
+    /// Readable once the process is dead; `None` if the kernel refused one.
     pub watch: Option<OwnedFd>,
     /// Whether the process is dead.
     pub dead: bool,
-    /// Whether it said good-bye.
+    /// Whether it sent good-bye.
     pub bye: bool,
     /// When it announced an exec. The exec succeeded if the socket closes after that.
     exec_announced: Option<Instant>,
-    /// Whether another image with the same process id took its place.
+    /// Whether another program with the same process id has replaced it.
     pub replaced: bool,
-    /// Whether slots are given back only once what was in them is stored.
+    /// Whether slots are released only once their entries are stored.
     hold: bool,
     primary: Segment,
     more: Vec<Segment>,
     area: AreaReader,
-    /// Definitions of names that may change, since they were last taken.
+    /// New definitions of names that may change.
     named: Vec<Definition>,
     /// Whether its names were looked at for the last time.
     pub looked_last: bool,
@@ -99,7 +99,7 @@ impl Tracked {
         ProcessSockets { connection: self.connection.as_ref(), watch: self.watch.as_ref() }
     }
 
-    /// What its segment's header says of it.
+    /// The process according to its segment's header.
     fn begin(&self) -> ProcessBegin {
         let header = self.primary.header();
         let word = |word: &AtomicU32| word.load(Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl Tracked {
         }
     }
 
-    /// Its number as it calls itself, in whatever namespace it is.
+    /// The process id in its own namespace.
     pub fn own_pid(&self) -> u32 {
         self.primary.header().pid.load(Ordering::Relaxed)
     }
@@ -126,11 +126,11 @@ impl Tracked {
         &self.primary
     }
 
-    /// Takes another segment of rings that the process handed over.
+    /// Maps another segment of rings that the process sent.
     pub fn take_segment(&mut self, fd: &OwnedFd, gather: &mut Coalescer) {
         let segment = Segment::open(fd).ok().filter(|segment| segment.kind() == segment_kind::RINGS);
         match segment {
-            // Who joins again hands over everything again.
+            // A process that joins again sends all its segments again.
             Some(segment) if self.more.iter().any(|known| known.identity() == segment.identity()) => {}
             Some(segment) if self.more.len() + 1 < SEGMENTS_MAX => {
                 let first_ring = self.segments().map(Segment::ring_count).sum();
@@ -141,7 +141,7 @@ impl Tracked {
         }
     }
 
-    /// Says of which rings nothing will come, and which are not read from their beginning.
+    /// Writes gaps for rings that cannot be read, and for rings that are not read from their beginning.
     fn write_ring_gaps(&self, segment: &Segment, first_ring: usize, gather: &mut Coalescer) {
         let number = |ring: usize| u32::try_from(first_ring + ring).unwrap_or(NO_RING);
         for ring in segment.unusable_rings() {
@@ -152,13 +152,13 @@ impl Tracked {
         }
     }
 
-    /// The same of the first segment, once the process was introduced.
+    /// Sends the begin of the process, and the gaps of its first segment.
     pub fn introduce(&self, gather: &mut Coalescer, out: &StepSender) {
         out.batch(Batch::ProcessBegin(self.begin()));
         self.write_ring_gaps(&self.primary, 0, gather);
     }
 
-    /// Whether nothing more can come of it.
+    /// Whether the process can write nothing more.
     pub fn is_over(&self) -> bool {
         self.dead
             || self.replaced
@@ -166,7 +166,7 @@ impl Tracked {
                 && (self.watch.is_none() || self.bye || self.exec_announced.is_some()))
     }
 
-    /// Takes a good-bye. An exec that is announced may fail: then the process goes on.
+    /// Notes a good-bye. An exec that is announced may fail; the process continues then.
     pub fn take_bye(&mut self, reason: u64) {
         match reason {
             bye::EXEC => self.exec_announced = Some(Instant::now()),
@@ -178,11 +178,10 @@ impl Tracked {
         std::iter::once(&self.primary).chain(&self.more)
     }
 
-    /// Reads what is published: definitions to `out`, cells to `gather`. `last`: nobody writes
-    /// any more.
+    /// Reads what is published: definitions to `out`, cells to `gather`. `last`: the process writes no more.
     pub fn drain(&mut self, last: bool, gather: &mut Coalescer, out: &StepSender) -> Turn {
-        // The rings' heads come before the definitions, so that whatever the cells up to these
-        // heads refer to was reserved in the area before it is read.
+        // Reads the rings' heads before the definitions, so that every definition that a cell before these
+        // heads refers to is already reserved.
         let mut damaged = Vec::new();
         let mut heads = Vec::new();
         let mut ring = 0;
@@ -227,7 +226,7 @@ impl Tracked {
             gather.flush(self.number, &mut |batch| out.batch(batch));
             self.note_sent(out);
         }
-        // The service thread writes at every turn, and an exec that succeeds ends it at once.
+        // The service thread writes in every turn, and an exec that succeeds ends it at once.
         let goes_on = turn != Turn::Nothing && self.connection.is_some();
         if goes_on && self.exec_announced.is_some_and(|at| at.elapsed() > EXEC_TAKES_MOST) {
             self.exec_announced = None;
@@ -235,14 +234,14 @@ impl Tracked {
         turn
     }
 
-    /// All that was read of its rings was sent.
+    /// Notes that all cells that were read are sent.
     pub fn note_sent(&mut self, out: &StepSender) {
         if self.hold {
             self.segments_mut().for_each(|segment| segment.note_sent(out.sent()));
         }
     }
 
-    /// The first `stored` batches are in the file.
+    /// The first `stored` batches are in the file: releases the slots of their cells.
     pub fn give_back(&mut self, stored: u64) {
         if self.hold {
             self.segments_mut().for_each(|segment| segment.give_back(stored));
@@ -268,7 +267,7 @@ impl Tracked {
                 AreaEnd::More => continue,
                 AreaEnd::All => self.hole_since = None,
                 AreaEnd::Hole => {
-                    // Progress means that this hole is another one than before.
+                    // After progress this is another hole.
                     if any || self.hole_since.is_none() {
                         self.hole_since = Some(Instant::now());
                     }
@@ -288,7 +287,7 @@ impl Tracked {
         std::mem::take(&mut self.named)
     }
 
-    /// Whether it is alive now, as far as that can be known.
+    /// Whether the process is alive now, as far as can be known.
     pub fn is_alive(&self) -> bool {
         match &self.watch {
             Some(watch) => !self.dead && !ready::is_readable(watch),
@@ -300,7 +299,7 @@ impl Tracked {
         self.hole_since.is_some_and(|since| since.elapsed() < HOLE_PATIENCE)
     }
 
-    /// Says in the stream that something could not be read.
+    /// Writes a gap: something could not be read.
     fn write_gap(&self, reason: GapReason, count: u64, ring: u32, gather: &mut Coalescer) {
         gather.cells(self.number, ring).push(Gap { reason, count }.to_cell());
     }
@@ -321,9 +320,9 @@ impl Tracked {
         counters
     }
 
-    /// Reads all that is left and says how it ended.
+    /// Reads all that is left and sends the end of the process.
     pub fn finish(&mut self, monotonic_ns: u64, gather: &mut Coalescer, out: &StepSender) {
-        // What is published now is read in so many turns; a process that runs on publishes more.
+        // This many turns read all that is published now; a process that still runs may publish more.
         let cells = self.segments().map(Segment::ring_cells_max).max().unwrap_or(0);
         for _ in 0..cells / CELLS_A_TURN + 2 {
             if self.drain(true, gather, out) == Turn::Nothing {

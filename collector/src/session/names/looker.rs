@@ -1,4 +1,4 @@
-//! The thread that looks into /proc when it is asked to.
+//! The thread that reads /proc on request.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::system::System;
 use super::{Ask, Found};
 use crate::stream::clock::monotonic_ns;
 
-/// Processes whose names are looked up; those that join beyond keep the names they gave themselves.
+/// The most processes whose names are looked up; further ones keep the names that they defined.
 const SUBJECTS_MAX: usize = 4096;
 
 #[derive(Debug)]
@@ -23,11 +23,11 @@ impl Looker {
         Looker { system: System::new(folder), subjects: Vec::new() }
     }
 
-    /// Answers until nobody asks any more.
+    /// Answers requests until their sender is dropped.
     pub fn run(mut self, asks: &Receiver<Ask>, finds: &Sender<Found>) {
         for ask in asks {
             if let Some(found) = self.answer(ask) {
-                // A drain thread that does not take it is at its end, or in trouble of its own.
+                // If the queue is full or closed, the drain thread is ending or far behind.
                 let _ = finds.try_send(found);
             }
         }
@@ -46,8 +46,8 @@ impl Looker {
                 }
                 Some((began, Vec::new()))
             }
-            (Ask::Said { command, redacted, .. }, Some(subject)) => {
-                subject.said(&command, redacted);
+            (Ask::Command { command, redacted, .. }, Some(subject)) => {
+                subject.defined_command(&command, redacted);
                 None
             }
             (Ask::Thread { thread, tid, name, before_ns, .. }, Some(subject)) => {
@@ -61,7 +61,7 @@ impl Looker {
             }
             _ => None,
         };
-        // Whoever waits for a last look is answered.
+        // A last look is always answered: the drain thread waits for it.
         let (began, records) = found.or_else(|| last.then(|| (0, Vec::new())))?;
         Some(Found { process, began, records, last })
     }

@@ -1,18 +1,17 @@
 //! Names that change while programs run: of threads, and the titles of processes.
 //!
-//! A program says its threads' names and its command line once. Whoever renames a thread or sets a
-//! title later tells nobody, so the recorder looks into /proc twice: at a thread when it was defined, and
-//! at all of a process when it says good-bye or the session ends. What it finds goes into the stream as
-//! definitions, so that live and from a file the same is known. Looking is a thread of its own: /proc can
-//! keep its reader waiting for as long as the process holds a lock, and the drain thread must never wait
-//! for a program.
+//! A program defines its threads' names and its command line once. Later changes are not reported, so the
+//! recorder reads /proc twice: for a thread when it was defined, and for the whole process when it says
+//! good-bye or the session ends. What it finds goes into the stream as definitions, so that live outputs and
+//! those of a file are the same. A thread of its own reads /proc: a read can block for as long as the process
+//! holds a lock, and the drain thread must never wait for a program.
 //!
 //! | file | noun |
 //! |---|---|
 //! | `mod` | the drain thread's side |
-//! | `looker` | the thread that looks |
+//! | `looker` | the thread that reads /proc |
 //! | `subject` | what is known of one process |
-//! | `system` | what /proc says |
+//! | `system` | the contents of /proc |
 
 mod looker;
 mod subject;
@@ -31,49 +30,49 @@ use system::COMMAND_MAX;
 
 pub use system::command_line;
 
-/// What waits for the looker, and what it has found. Beyond that nothing is looked up.
+/// Capacities of the queues to and from the looker. Requests beyond them are dropped.
 const ASKED_MAX: usize = 1 << 16;
 const SEEN_MAX: usize = 1 << 10;
-/// How much of a thread's name is remembered: the kernel keeps 15 bytes.
+/// The most bytes of a thread's name that are kept: the kernel keeps 15.
 const NAME_MAX: usize = 64;
-/// How long the drain thread waits for the last look at a process that says good-bye, and how long it
-/// does not wait again once that was in vain.
+/// How long the drain thread waits for the last look at a process that says good-bye, and for how long it
+/// does not wait again after a timeout.
 const LAST_LOOK: Duration = Duration::from_millis(20);
 const NO_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the looker is told.
+/// A request to the looker.
 #[derive(Debug)]
 enum Ask {
-    /// A process joined. `own_pid` is how it calls itself, which differs in a namespace.
+    /// A process joined. `own_pid` is its id in its own namespace.
     Begin { process: u32, pid: u32, own_pid: u32 },
-    /// It said its command line.
-    Said { process: u32, command: Vec<u8>, redacted: bool },
-    /// One of its threads was defined, before that moment of CLOCK_BOOTTIME.
+    /// The process defined its command line.
+    Command { process: u32, command: Vec<u8>, redacted: bool },
+    /// A thread was defined, before this time on CLOCK_BOOTTIME.
     Thread { process: u32, thread: u32, tid: u32, name: Vec<u8>, before_ns: u64 },
-    /// It says good-bye, or the session ends under it: a last look.
+    /// The process says good-bye, or the session ends: a last look.
     Last { process: u32 },
-    /// Nothing is to be said of it any more.
+    /// The process has ended. The looker forgets it.
     End { process: u32 },
 }
 
-/// What the looker found out of one process.
+/// Changed names of one process.
 #[derive(Debug)]
 struct Found {
     process: u32,
-    /// When the process began, by which it is told from another of its number.
+    /// When the process began: distinguishes it from another one with the same id.
     began: u64,
     records: Vec<Definition>,
     last: bool,
 }
 
-/// The drain thread's side of it.
+/// The drain thread's side.
 pub(super) struct Names {
     asks: Sender<Ask>,
     found: Receiver<Found>,
-    /// By process, when the one that was alive at the first look began.
+    /// By process, when it began, once it was alive at a look.
     began: FxHashMap<u32, Option<u64>>,
     timed_out_at: Option<Instant>,
-    /// Processes of which something will never be looked for, and whether that was said.
+    /// Processes with dropped requests, and whether that was reported.
     unasked: FxHashMap<u32, bool>,
 }
 
@@ -81,7 +80,7 @@ impl Ask {
     fn process(&self) -> u32 {
         match self {
             Ask::Begin { process, .. }
-            | Ask::Said { process, .. }
+            | Ask::Command { process, .. }
             | Ask::Thread { process, .. }
             | Ask::Last { process }
             | Ask::End { process } => *process,
@@ -90,7 +89,7 @@ impl Ask {
 }
 
 impl Names {
-    /// Starts the looker; `None` where that cannot be: programs are called what they said, then.
+    /// Starts the looker; `None` if the thread cannot be started: names stay as they were defined.
     pub fn start() -> Option<Names> {
         Names::start_in(PathBuf::from("/proc"))
     }
@@ -99,7 +98,7 @@ impl Names {
         let (asks, asked) = bounded(ASKED_MAX);
         let (finds, found) = bounded(SEEN_MAX);
         let builder = std::thread::Builder::new().name("gputrace-names".to_owned());
-        // Nobody waits for its end: it may be kept in /proc, and it ends when it is told nothing more.
+        // The thread is not joined: it may be blocked in /proc. It ends once `asks` is dropped.
         builder.spawn(move || Looker::new(folder).run(&asked, &finds)).ok()?;
         Some(Names::with(asks, found))
     }
@@ -108,7 +107,7 @@ impl Names {
         Names { asks, found, began: FxHashMap::default(), timed_out_at: None, unasked: FxHashMap::default() }
     }
 
-    /// A process joined that the kernel calls `pid`; 0 where it has no number here.
+    /// A process joined. `pid` is its id in this namespace, or 0.
     pub fn begin(&mut self, process: u32, pid: u32, own_pid: u32) {
         if pid != 0 {
             self.began.insert(process, None);
@@ -128,7 +127,7 @@ impl Names {
             match record.kind {
                 kind::PROCESS => {
                     let redacted = record.field(definition::process::REDACTED) == 1;
-                    self.ask(Ask::Said { process, command: text(record, COMMAND_MAX), redacted });
+                    self.ask(Ask::Command { process, command: text(record, COMMAND_MAX), redacted });
                 }
                 kind::THREAD if record.field(definition::thread::ROLE) == definition::role::PROGRAM => {
                     let (tid, name) = (small(definition::thread::TID), text(record, NAME_MAX));
@@ -140,8 +139,8 @@ impl Names {
         }
     }
 
-    /// What was found since the last time, of processes that `is_alive` says so of or that are known to
-    /// be the same as when they were alive.
+    /// Takes what was found since the last call, for processes that are alive, and for those that are known
+    /// to be the same as when they were alive.
     pub fn take(&mut self, is_alive: impl Fn(u32) -> bool) -> Vec<(u32, Vec<Definition>)> {
         let mut taken = Vec::new();
         for (process, was_said) in &mut self.unasked {
@@ -155,7 +154,7 @@ impl Names {
         taken
     }
 
-    /// A last look at a process that says good-bye; waits for it a moment.
+    /// Looks at a process that says good-bye, and waits for the result for at most [`LAST_LOOK`].
     pub fn last(&mut self, process: u32, is_alive: impl Fn(u32) -> bool) -> Vec<(u32, Vec<Definition>)> {
         if !self.began.contains_key(&process) || !self.ask(Ask::Last { process }) {
             return Vec::new();
@@ -183,7 +182,7 @@ impl Names {
         }
     }
 
-    /// The process is over.
+    /// The process has ended.
     pub fn end(&mut self, process: u32) {
         self.unasked.remove(&process);
         if self.began.remove(&process).is_none() {
@@ -192,8 +191,8 @@ impl Names {
         self.ask(Ask::End { process });
     }
 
-    /// A process's number may be another one's by the time that somebody looks: what was found is believed
-    /// if the process is alive still, or began when the one began of which that was known.
+    /// Another process may have the id by the time of the look. What was found is accepted if the process is
+    /// still alive, or began when the process began that was alive earlier.
     fn believed(&mut self, found: Found, is_alive: impl Fn(u32) -> bool) -> Option<(u32, Vec<Definition>)> {
         let began = self.began.get_mut(&found.process)?;
         if began.is_none() && is_alive(found.process) {
@@ -202,7 +201,7 @@ impl Names {
         (*began == Some(found.began)).then_some((found.process, found.records))
     }
 
-    /// False if the looker is stuck or gone: it will never hear of it.
+    /// Sends a request. False if the looker is stuck or has ended.
     fn ask(&mut self, ask: Ask) -> bool {
         let (process, loses_names) = (ask.process(), !matches!(ask, Ask::Last { .. } | Ask::End { .. }));
         let is_heard = self.asks.try_send(ask).is_ok();
@@ -213,13 +212,13 @@ impl Names {
     }
 }
 
-/// Says that a process's names may be old ones.
+/// A notice that names of a process may be out of date.
 fn unasked() -> Definition {
     let text = b"later names of threads may be missing: there are too many threads to look at them all";
     Definition { kind: kind::NOTICE, id: 0, fields: vec![1, 0], text: text.to_vec() }
 }
 
-/// The definition that says so.
+/// The definition of a changed name.
 fn seen(thread: u32, at_ns: u64, text: Vec<u8>) -> Definition {
     Definition { kind: kind::SEEN, id: 0, fields: vec![thread.into(), at_ns], text }
 }

@@ -1,4 +1,4 @@
-//! What is known of one process's names.
+//! The names of one process, as they were recorded last.
 
 use std::collections::VecDeque;
 
@@ -9,36 +9,37 @@ use super::system::System;
 use crate::batch::Definition;
 use crate::command_line;
 
-/// Threads of a process that are looked at again at its end: the newest, as the oldest are the likeliest
-/// to have ended.
+/// The most threads of a process that are looked at again at its end: the newest, as the oldest have most
+/// likely ended.
 pub const THREADS_MAX: usize = 512;
-/// What a thread may be younger than the moment before which it was defined: a tick, and what the clocks
-/// of two processors are apart.
+/// How much later than its definition a thread may appear to have begun: a tick, and the difference between
+/// the clocks of two processors.
 const SLACK_NS: u64 = 20_000_000;
 
 #[derive(Debug)]
 pub struct Subject {
     pub process: u32,
     pid: u32,
-    /// When it began, by which it is told from another of its number; `None` if it was gone at once.
+    /// When the process began: distinguishes it from another one with the same id. `None` if it had already
+    /// ended.
     pub began: Option<u64>,
-    /// Whether it is in a namespace of its own.
+    /// Whether the process is in a namespace of its own.
     is_inside: bool,
     /// The newest last.
     threads: VecDeque<TrackedThread>,
     redacted: bool,
-    /// The command line that was recorded last, once it said one.
+    /// The command line or title that was recorded last; `None` before the process defined its command line.
     title: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
 struct TrackedThread {
-    /// How it calls itself.
+    /// The id in the process's own namespace.
     tid: u32,
     definition: u32,
     before_ns: u64,
     began: Option<u64>,
-    /// What was recorded last.
+    /// The name that was recorded last.
     name: Vec<u8>,
 }
 
@@ -55,14 +56,14 @@ impl Subject {
         }
     }
 
-    /// What it said its command line is, or nothing but the program of it.
-    pub fn said(&mut self, command: &[u8], redacted: bool) {
+    /// Notes the command line that the process defined; redacted, it is the program alone.
+    pub fn defined_command(&mut self, command: &[u8], redacted: bool) {
         self.redacted = redacted;
         self.title = Some(trimmed(command));
     }
 
     pub fn thread(&mut self, tid: u32, definition: u32, name: Vec<u8>, before_ns: u64) {
-        // Another thread of that number has ended.
+        // An earlier thread with this id has ended.
         self.threads.retain(|thread| thread.tid != tid);
         self.threads.push_back(TrackedThread { tid, definition, before_ns, began: None, name });
         if self.threads.len() > THREADS_MAX {
@@ -70,16 +71,16 @@ impl Subject {
         }
     }
 
-    /// Looks at the thread that was defined last: many are renamed right after their beginning. In a
-    /// namespace that would need a look at all threads, and is left to [`Subject::look`].
+    /// Looks at the thread that was defined last: many are renamed right after they begin. In a namespace
+    /// this would need a look at all threads, and is left to [`Subject::look`].
     pub fn look_at_newest(&mut self, system: &System, now_ns: u64) -> Option<(u64, Vec<Definition>)> {
         let thread = self.threads.back_mut().filter(|_| !self.is_inside)?;
         let record = thread.look(thread.tid, self.pid, system, now_ns)?;
         Some((self.same(system)?, vec![record]))
     }
 
-    /// Looks at the title and at the threads. Returns when the process began and what is new, or `None` if
-    /// the process is not there, or is another one by now.
+    /// Looks at the title and at the threads. Returns when the process began and what has changed, or `None`
+    /// if the process is gone, or another one has its id.
     pub fn look(&mut self, system: &System, now_ns: u64) -> Option<(u64, Vec<Definition>)> {
         self.same(system)?;
         let mut records = Vec::from_iter(self.look_at_title(system, now_ns));
@@ -91,17 +92,17 @@ impl Subject {
             let number = if self.is_inside { outer.get(&thread.tid).copied() } else { Some(thread.tid) };
             records.extend(number.and_then(|number| thread.look(number, self.pid, system, now_ns)));
         }
-        // Between the first question and the last one the number may have become another process's.
+        // Another process may have got the id since the check above.
         Some((self.same(system)?, records))
     }
 
-    /// When the process began, if its number is still its own.
+    /// When the process began, if the id is still its own.
     fn same(&self, system: &System) -> Option<u64> {
         self.began.filter(|_| system.began(self.pid) == self.began)
     }
 
     fn look_at_title(&mut self, system: &System, now_ns: u64) -> Option<Definition> {
-        // Whether the title may be recorded is known once the process has said its command line.
+        // Before the process has defined its command line, it is unknown whether titles are redacted.
         let recorded = self.title.as_ref()?;
         let command = system.command(self.pid)?;
         let title = trimmed(&command_line::masked_bytes(&trimmed(&command)));
@@ -115,7 +116,7 @@ impl Subject {
 }
 
 impl TrackedThread {
-    /// Its name, where it is another one than was recorded last. `number` is how it is called here.
+    /// The thread's name, if it has changed. `number` is its id in this namespace.
     fn look(&mut self, number: u32, pid: u32, system: &System, now_ns: u64) -> Option<Definition> {
         let found = system.thread(pid, number)?;
         if !self.is(found.began, system) || found.name == self.name {
@@ -125,7 +126,7 @@ impl TrackedThread {
         Some(seen(self.definition, now_ns, found.name))
     }
 
-    /// Whether the thread that began then is the one that was defined.
+    /// Whether a thread that began at `began` is the one that was defined.
     fn is(&mut self, began: u64, system: &System) -> bool {
         match self.began {
             Some(known) => known == began,
@@ -138,7 +139,7 @@ impl TrackedThread {
     }
 }
 
-/// Without what a program that overwrote its arguments left of them.
+/// Removes the padding that a program leaves when it overwrites its arguments.
 fn trimmed(text: &[u8]) -> Vec<u8> {
     let end = text.iter().rposition(|byte| *byte != 0 && *byte != b' ').map_or(0, |last| last + 1);
     text.get(..end).unwrap_or_default().to_vec()

@@ -1,7 +1,7 @@
-//! What /proc says of processes and threads.
+//! Reads processes and threads from /proc.
 //!
-//! Whatever stands there may be gone or forbidden at any moment, and names are the program's own
-//! bytes: all of it is read with bounds and believed as far as it goes.
+//! Any file may be gone or forbidden at any moment, and names are the program's own bytes: every read is
+//! bounded, and every field is checked.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The most of a command line that is read, as much as a process says of its own.
+/// The most bytes of a command line that are read: as many as a process defines of its own.
 pub const COMMAND_MAX: usize = 4096;
 /// Longer than any line of `stat` and any `status`.
 const FILE_MAX: usize = 8192;
-/// Entries of a folder of threads that are looked at in one go.
+/// The most threads of a process that are listed at once.
 pub const ENTRIES_MAX: usize = 1024;
 
-/// A thread as it was when somebody looked.
+/// A thread's name and begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ThreadStat {
     pub name: Vec<u8>,
-    /// When it began, in the kernel's ticks since the machine did.
+    /// When the thread began, in the kernel's ticks since boot.
     pub began: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct System {
     tick_ns: u64,
 }
 
-/// Now, on the clock by which the kernel says when threads began.
+/// The time on CLOCK_BOOTTIME, by which the kernel reports when threads began.
 pub fn boot_time_ns() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -45,7 +45,7 @@ impl System {
         System { folder, tick_ns: 1_000_000_000 / ticks }
     }
 
-    /// A moment in the kernel's ticks as nanoseconds; the thread began up to a tick later.
+    /// Converts ticks to nanoseconds. The thread began up to a tick later.
     pub fn began_ns(&self, began: u64) -> u64 {
         began.saturating_mul(self.tick_ns)
     }
@@ -63,18 +63,18 @@ impl System {
         stat(&self.process(pid).join("task").join(tid.to_string()).join("stat"))
     }
 
-    /// The command line as it stands in the process's memory: arguments separated by NUL, or a title.
+    /// The command line in the process's memory: arguments separated by NUL, or a title.
     pub fn command(&self, pid: u32) -> Option<Vec<u8>> {
         command_in(&self.process(pid), COMMAND_MAX)
     }
 
-    /// How the process calls itself, where it is in a namespace of its own.
+    /// The process's id in its own namespace, if it has one.
     pub fn inner_pid(&self, pid: u32) -> Option<u32> {
         inner(&self.process(pid).join("status"))
     }
 
-    /// The threads of a process by their own numbers, as far as they are looked at in one go: pairs of how
-    /// they call themselves, and how they are called here.
+    /// At most [`ENTRIES_MAX`] threads of a process: pairs of the id in its own namespace and the id in this
+    /// one.
     pub fn threads(&self, pid: u32) -> Vec<(u32, u32)> {
         let folder = self.process(pid).join("task");
         let Ok(entries) = fs::read_dir(&folder) else { return Vec::new() };
@@ -86,8 +86,8 @@ impl System {
     }
 }
 
-/// A process's command line, up to that many bytes: arguments separated by NUL, or a title. `None` of a
-/// process that has none (a kernel's thread, a zombie) or is gone.
+/// At most `most` bytes of a process's command line: arguments separated by NUL, or a title. `None` for a
+/// process without one (a kernel thread, a zombie), or that is gone.
 pub fn command_line(pid: u32, most: usize) -> Option<Vec<u8>> {
     command_in(&Path::new("/proc").join(pid.to_string()), most)
 }
@@ -109,7 +109,8 @@ fn read_at_once(mut file: impl Read, most: usize) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// The name stands in parentheses and may hold any others; the start is the twentieth field after it.
+/// Parses a `stat` file. The name is in parentheses and may contain parentheses; the start is the twentieth
+/// field after it.
 fn stat(path: &Path) -> Option<ThreadStat> {
     let text = read(path, FILE_MAX)?;
     let open = text.iter().position(|byte| *byte == b'(')?;
@@ -119,7 +120,7 @@ fn stat(path: &Path) -> Option<ThreadStat> {
     Some(ThreadStat { name: text.get(open + 1..close)?.to_vec(), began })
 }
 
-/// The last number of several in `NSpid`; `None` where there is one only.
+/// The last of several ids in `NSpid`; `None` if there is only one.
 fn inner(status: &Path) -> Option<u32> {
     let text = read(status, FILE_MAX)?;
     let text = String::from_utf8_lossy(&text);
@@ -133,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// What of a process can be read until somebody has begun to: then it ends.
+    /// A process that ends during the first read: later reads return nothing.
     struct Ending(&'static [u8]);
 
     impl Read for Ending {

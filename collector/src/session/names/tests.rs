@@ -1,4 +1,4 @@
-//! The looker against a folder that stands for /proc.
+//! The looker, reading a folder in place of /proc.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Machine {
         fs::write(path, text).unwrap();
     }
 
-    /// A process or thread of that number, begun so many hundredths of a second after the machine.
+    /// Writes the `stat` of a process or thread that began `began` hundredths of a second after boot.
     fn stat(&self, at: &str, name: &str, began: u64) {
         let fields = format!("1 ({name}) S {} {began} 0 0\n", "0 ".repeat(18).trim_end());
         self.write(&format!("{at}/stat"), fields.as_bytes());
@@ -72,7 +72,7 @@ fn changed_names_and_titles_are_recorded_once() {
     machine.stat("40/task/41", "pool", 200);
     machine.write("40/cmdline", b"./prog\0a\0");
     let mut subject = machine.subject(40);
-    subject.said(b"./prog\0a\0", false);
+    subject.defined_command(b"./prog\0a\0", false);
     subject.thread(41, 7, b"pool".to_vec(), 3 * SECOND);
     assert_eq!(machine.look(&mut subject, SECOND), Some(vec![]));
     machine.stat("40/task/41", "a) S 1 (b", 200);
@@ -90,13 +90,13 @@ fn redacted_title_is_its_program_alone() {
     machine.stat("40", "prog", 100);
     machine.write("40/cmdline", b"prog: training /home/me/secret-model --user me\0");
     let mut subject = machine.subject(40);
-    // Nothing is told before it is known what may be.
+    // Nothing is recorded before it is known whether titles are redacted.
     assert_eq!(machine.look(&mut subject, SECOND), Some(vec![]));
-    subject.said(b"/bin/prog\0[redacted]\0", true);
+    subject.defined_command(b"/bin/prog\0[redacted]\0", true);
     assert_eq!(machine.look(&mut subject, 2 * SECOND), Some(vec![named(0, "prog:\0[redacted]")]));
     // A program without arguments has no mark, and is redacted all the same.
     let mut subject = machine.subject(40);
-    subject.said(b"prog:\0", true);
+    subject.defined_command(b"prog:\0", true);
     assert_eq!(machine.look(&mut subject, SECOND), Some(vec![named(0, "prog:\0[redacted]")]));
 }
 
@@ -110,11 +110,11 @@ fn reused_thread_number_does_not_rename_the_first_thread() {
     assert_eq!(machine.look(&mut subject, SECOND), Some(vec![]));
     machine.stat("40/task/41", "another", 900);
     assert_eq!(machine.look(&mut subject, 2 * SECOND), Some(vec![]));
-    // The other one is traced too, from its first call on.
+    // The other thread is traced too, from its first call on.
     subject.thread(41, 8, b"another".to_vec(), 10 * SECOND);
     machine.stat("40/task/41", "renamed", 900);
     assert_eq!(machine.look(&mut subject, 3 * SECOND), Some(vec![named(8, "renamed")]));
-    // Began after it was defined: never the one that was.
+    // This thread began after the definition, so it is not the one that was defined.
     subject.thread(42, 9, b"gone".to_vec(), 5 * SECOND);
     machine.stat("40/task/42", "young", 600);
     assert_eq!(machine.look(&mut subject, 4 * SECOND), Some(vec![]));
@@ -126,7 +126,7 @@ fn reused_process_number_is_ignored() {
     machine.stat("40", "prog", 100);
     machine.write("40/cmdline", b"prog\0");
     let mut subject = machine.subject(40);
-    subject.said(b"prog\0", false);
+    subject.defined_command(b"prog\0", false);
     assert_eq!(machine.look(&mut subject, SECOND), Some(vec![]));
     machine.stat("40", "other", 999);
     machine.write("40/cmdline", b"other\0");
@@ -147,7 +147,7 @@ fn threads_of_a_namespace_are_found_by_their_own_numbers() {
     let mut subject = machine.subject(1);
     subject.thread(2, 7, b"prog".to_vec(), 3 * SECOND);
     assert_eq!(machine.look(&mut subject, SECOND), Some(vec![named(7, "second")]));
-    // Its number there is no number of ours.
+    // An id in its namespace is no id in this one.
     machine.stat("40/task/2", "not this one", 200);
     assert_eq!(machine.look(&mut subject, 2 * SECOND), Some(vec![]));
 }
@@ -177,7 +177,7 @@ fn unreadable_process_files_are_ignored() {
     assert!(Path::new(&nothing.folder).exists());
 }
 
-/// The whole of it, on this process.
+/// The looker thread, on this process.
 #[test]
 fn looker_is_believed_of_the_living_and_not_of_the_dead() {
     let mut names = Names::start().unwrap();
@@ -201,7 +201,7 @@ fn looker_is_believed_of_the_living_and_not_of_the_dead() {
     );
     rename.send(()).unwrap();
     wait.recv().unwrap();
-    // The first answer may not come in time on a machine that has much to do.
+    // On a busy machine the first answer may be late.
     let mut found = Vec::new();
     while !found.contains(&named(9, "by itself")) {
         let seen = names.last(3, |_| true).into_iter().chain(names.take(|_| true));
@@ -212,7 +212,7 @@ fn looker_is_believed_of_the_living_and_not_of_the_dead() {
     }
     rename.send(()).unwrap();
     thread.join().unwrap();
-    // Of one that was never known to be alive, nothing is believed.
+    // What is found of a process that was never known to be alive is rejected.
     let mut names = Names::start().unwrap();
     names.begin(4, own, own);
     names.defined(4, &[Definition { kind: kind::PROCESS, id: 1, fields: vec![], text: b"not it".to_vec() }]);
@@ -223,7 +223,7 @@ fn looker_is_believed_of_the_living_and_not_of_the_dead() {
     assert!(names.take(|_| true).is_empty());
 }
 
-/// A looker that waits in /proc for a lock of the program's.
+/// A looker that is blocked in /proc by a lock of the program.
 #[test]
 fn stuck_looker_is_reported_once_a_process() {
     let (asks, _asked) = bounded(3);
@@ -238,6 +238,6 @@ fn stuck_looker_is_reported_once_a_process() {
     let [(process, records)] = &names.take(|_| true)[..] else { panic!("nobody says so") };
     assert_eq!((*process, records.len(), records[0].kind), (2, 1, kind::NOTICE));
     names.defined(2, &threads);
-    assert!(names.take(|_| true).is_empty(), "it is said once");
+    assert!(names.take(|_| true).is_empty(), "it is reported once");
     assert!(names.last(1, |_| true).is_empty());
 }

@@ -114,7 +114,7 @@ impl FakeSegment {
         done
     }
 
-    /// Writes an entry, waiting for room: nothing is dropped, however late the reader is.
+    /// Writes an entry, waiting for free slots: nothing is dropped, however late the reader is.
     pub fn push_all(&self, ring: usize, cells: &[Cell]) {
         while !self.producer(ring).has_space(cells.len() as u64) {
             std::thread::yield_now();
@@ -165,7 +165,7 @@ impl FakePeer {
         Some((head, String::from_utf8_lossy(text).into_owned()))
     }
 
-    /// Joins with a segment, and says how the collector answered.
+    /// Joins with a segment, and returns the collector's answer.
     pub fn join(&self, segment: &FakeSegment) -> (u32, String) {
         self.say(handshake::kind::HELLO, 0, &[&segment.fd]);
         let (head, text) = self.hear().unwrap();

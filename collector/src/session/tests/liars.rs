@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// While a liar is at it, a process that behaves is recorded as ever.
+/// Runs `lie` beside a process that behaves, and checks that the latter is recorded whole.
 pub fn beside_an_honest_process(lie: impl FnOnce(&Path)) -> Recording<Log> {
     let session = TestSession::start();
     let honest = FakePeer::connect(&session.socket());
@@ -77,7 +77,7 @@ fn damaged_rings_are_left_and_the_others_are_read() {
     segment.rings[3].capacity_cells.store(12_345, Ordering::Relaxed);
     peer.join(&segment);
     run_program(&segment, 1, 100);
-    // An entry without cells in ring 1, a senseless head in ring 0 after what is good.
+    // An entry without cells in ring 1; an invalid head in ring 0 after valid entries.
     wait_until("all is read", || is_drained(&segment));
     segment.push(1, &[Cell::new(kind::CALL, 1, 0), Cell::new(kind::CALL, 0, 0)]);
     segment.rings[0].head.store(u64::MAX / 2, Ordering::Release);
@@ -145,7 +145,7 @@ fn lasting_hole_delays_the_cells_for_a_moment_only() {
     assert_eq!(recording.totals.counts.entries(kind::FREE), 1);
 }
 
-/// Whatever words a process stores anywhere in its memory, nobody else notices.
+/// No word that a process stores in its memory affects other processes.
 #[test]
 fn hostile_memory_harms_no_other_process() {
     for seed in 1..25 {
@@ -155,7 +155,7 @@ fn hostile_memory_harms_no_other_process() {
     }
 }
 
-/// Stores nonsense where it may hurt: headers, control, counters, ring headers, definitions, cells.
+/// Stores random words in headers, control, counters, ring headers, definitions and cells.
 pub fn lie(segment: &FakeSegment, seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
