@@ -39,7 +39,7 @@ struct Further {
     /// The segment's memory file, as long as it may have to be handed over again.
     file: descriptor::DescriptorSlot,
     /// The number of the connection that the segment was handed over on; 0 before.
-    handed_by: AtomicU32,
+    handed_over_on: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Rings {
                 Further {
                     segment: OnceLock::new(),
                     file: descriptor::DescriptorSlot::empty(),
-                    handed_by: AtomicU32::new(0),
+                    handed_over_on: AtomicU32::new(0),
                 }
             }; MORE_SEGMENTS],
             growing: AtomicBool::new(false),
@@ -96,7 +96,8 @@ impl Rings {
     /// takes over. The caller must hold `growing`.
     fn close_files_handed_over(&self, connection: &Connection) {
         let number = connection.number();
-        let seen = self.more.iter().filter(|further| further.handed_by.load(Ordering::Relaxed) == number);
+        let seen =
+            self.more.iter().filter(|further| further.handed_over_on.load(Ordering::Relaxed) == number);
         for file in core::iter::once(&self.file).chain(seen.map(|further| &further.file)) {
             file.clear();
         }
@@ -104,7 +105,7 @@ impl Rings {
 
     /// The number of entries, dropped ones included, in segments that no collector ever received.
     pub fn seen_by_nobody(&self) -> u64 {
-        let unseen = |further: &&Further| further.handed_by.load(Ordering::Relaxed) == 0;
+        let unseen = |further: &&Further| further.handed_over_on.load(Ordering::Relaxed) == 0;
         let segments = self.more.iter().filter(unseen).filter_map(|further| further.segment.get());
         let rings = segments.flat_map(|segment| segment.rings.iter());
         rings.map(|ring| ring.written.load(Ordering::Relaxed) + ring.dropped.load(Ordering::Relaxed)).sum()
@@ -234,7 +235,7 @@ impl Rings {
             unsafe { segment.discard() };
             return false;
         }
-        further.handed_by.store(connection.number(), Ordering::Relaxed);
+        further.handed_over_on.store(connection.number(), Ordering::Relaxed);
         further.segment.set(segment).is_ok()
     }
 
@@ -264,14 +265,14 @@ impl Rings {
     fn hand_over_in_order(&self, connection: &Connection, head: Head) -> bool {
         let number = connection.number();
         for further in self.more.iter().take_while(|further| further.segment.get().is_some()) {
-            if further.handed_by.load(Ordering::Relaxed) == number {
+            if further.handed_over_on.load(Ordering::Relaxed) == number {
                 continue;
             }
             let Some(file) = further.file.get().number() else { return false };
             if !connection.socket().send(head, b"", Some(file)) {
                 return false;
             }
-            further.handed_by.store(number, Ordering::Relaxed);
+            further.handed_over_on.store(number, Ordering::Relaxed);
         }
         true
     }

@@ -11,8 +11,8 @@
 //!
 //! Each transition is a function below, and nothing else changes the state. The state word also
 //! identifies the process. A forked child inherits its parent's state, but reads generation 0 in
-//! the wiped page, so it records nothing until its own first hooked call claims the state. What
-//! the child inherited is leaked.
+//! the wiped page, so it records nothing until its own first successful `cuInit` claims the state.
+//! What the child inherited is leaked.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -160,7 +160,7 @@ pub fn turn_off() {
     fork::set_generation(0);
 }
 
-/// Registers the fork handlers.
+/// Registers the fork handlers of `fork` and of `loader`.
 fn prepare_for_forks() {
     // The C library locks and allocates while it registers a handler.
     let _held_back = HeldBack::new();
@@ -288,7 +288,8 @@ impl Session {
         self.define(kind::NOTICE, &[severity, rung], text);
     }
 
-    /// Called by the service thread: whether it may still write an entry.
+    /// Records whether the service thread may still write an entry. Its creator sets this; the thread clears
+    /// it, or its creator does if the thread cannot start.
     pub(crate) fn set_has_service(&self, has: bool) {
         self.has_service.store(has, Ordering::Release);
     }
@@ -440,8 +441,7 @@ impl Session {
         let count = self.rings.left_behind();
         if count > 0 {
             let mut text = [0u8; 20];
-            let mapped = &mut text[..];
-            let _ = write!({ mapped }, "{count}");
+            let _ = write!(&mut text[..], "{count}");
             let digits = text.split(|byte| *byte == 0).next().unwrap_or_default();
             stderr::line(&[b"the collector is gone: ", digits, b" entries that it had not read are lost"]);
         }

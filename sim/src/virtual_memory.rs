@@ -108,7 +108,11 @@ impl World {
             self.memory.discharge(device, bytes);
             return Err(Code::OUT_OF_MEMORY);
         }
-        self.virtual_memory.physical.insert(Physical { file, bytes, device, references: 1 })
+        let made = self.virtual_memory.physical.insert(Physical { file, bytes, device, references: 1 });
+        if made.is_err() {
+            self.memory.discharge(device, bytes);
+        }
+        made
     }
 
     /// `cuMemRelease`: the memory goes when the last mapping does.
@@ -175,9 +179,12 @@ impl World {
             3 => libc::PROT_READ | libc::PROT_WRITE,
             _ => return Err(Code::INVALID_VALUE),
         };
+        if at != end {
+            return Err(Code::INVALID_VALUE);
+        }
         // SAFETY: the whole range is mapped by `map_physical`, as the loop above found.
-        let set = unsafe { libc::mprotect(base as *mut libc::c_void, (at - base) as usize, protection) };
-        if at != end || set != 0 { Err(Code::INVALID_VALUE) } else { Ok(()) }
+        let set = unsafe { libc::mprotect(base as *mut libc::c_void, bytes as usize, protection) };
+        if set != 0 { Err(Code::INVALID_VALUE) } else { Ok(()) }
     }
 
     /// `cuMemRetainAllocationHandle`: what is mapped at `address`.

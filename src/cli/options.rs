@@ -2,7 +2,8 @@
 //!
 //! Options, their help, the variables that `run` sets for the program, the page
 //! `gputrace help variables` and the warning about unknown variables all come from here. The
-//! preload library and the simulator read the variables by the same names; a test compares.
+//! preload library and the simulator read the variables by the same names, which
+//! `tests/end_to_end/variables.rs` compares.
 
 use std::ffi::OsString;
 

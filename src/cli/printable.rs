@@ -2,8 +2,8 @@
 
 use std::ffi::OsStr;
 
-/// A text of ours with names of others in it: its line ends stay, other control characters are
-/// written as escapes, so that no name can command a terminal.
+/// Escapes the control characters, except line ends, of a message that contains foreign names, so that
+/// no name can command a terminal.
 pub fn text(text: &str) -> String {
     escaped(text, |letter| letter.is_control() && letter != '\n')
 }

@@ -57,7 +57,8 @@ pub struct SegmentHeader {
 
     pub pid: AtomicU32,
     pub parent_pid: AtomicU32,
-    /// Counts the sessions of one pid: a fork starts another.
+    /// The session's number in this process. A forked child inherits the counter, so that its number differs
+    /// from its parent's.
     pub generation: AtomicU32,
     /// One of [`crate::clock::tick`].
     pub tick_kind: AtomicU32,

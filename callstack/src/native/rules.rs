@@ -1,4 +1,4 @@
-//! The kept rules, by code address. Each address has two possible entries, and the older one is
+//! A cache of unwind rules, by code address. Each address has two possible entries, and the older one is
 //! overwritten. There is no lock: an entry's two words are checked against each other, and a torn entry
 //! matches nothing.
 

@@ -78,7 +78,7 @@ pub struct Layout {
     pub bytes_data: u16,
     /// The hash of a context variable.
     pub variable_hash: u16,
-    /// Objects that belong to a single code object, or nearly.
+    /// Offsets of four pointers in a code object that together nearly always identify it.
     pub code_parts: [u16; 4],
 }
 

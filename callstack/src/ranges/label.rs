@@ -49,7 +49,8 @@ const IS_DOMAIN: u32 = u32::MAX;
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
 
 fn table() -> Option<&'static Table> {
-    // SAFETY: null, or written whole before it was stored (Release in `prepare`) and never freed.
+    // SAFETY: the pointer is null or points to a table that `make` wrote completely before it published the
+    // pointer. Tables are never freed.
     unsafe { TABLE.load(Ordering::Acquire).as_ref() }
 }
 
@@ -70,11 +71,11 @@ fn make() -> Option<()> {
         used_bytes: AtomicU32::new(0),
         next: AtomicU32::new(1),
     };
-    let mapped = memory::map_bytes(size_of::<Table>())?.cast::<Table>();
+    let buffer = memory::map_bytes(size_of::<Table>())?.cast::<Table>();
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
-    unsafe { mapped.write(table) };
+    unsafe { buffer.write(table) };
     // Two threads at once: the later one's table stays unused.
-    let _ = TABLE.compare_exchange(core::ptr::null_mut(), mapped, Ordering::AcqRel, Ordering::Acquire);
+    let _ = TABLE.compare_exchange(core::ptr::null_mut(), buffer, Ordering::AcqRel, Ordering::Acquire);
     Some(())
 }
 
@@ -173,8 +174,8 @@ impl Label {
             return 0;
         };
         let before = id.load(Ordering::Acquire);
-        let mut mapped = [0; NAME_MAX];
-        let text = table.text(self.0, &mut mapped);
+        let mut buffer = [0; NAME_MAX];
+        let text = table.text(self.0, &mut buffer);
         let new = match domain {
             IS_DOMAIN => session.define(kind::DOMAIN, &[], text),
             0 => session.define(kind::RANGE, &[], text),
@@ -221,15 +222,15 @@ impl Table {
     }
 
     /// The label's text, copied.
-    fn text<'r>(&self, label: u32, mapped: &'r mut [u8; NAME_MAX]) -> &'r [u8] {
+    fn text<'r>(&self, label: u32, buffer: &'r mut [u8; NAME_MAX]) -> &'r [u8] {
         let location =
             self.locations.get(label as usize).map_or(0, |location| location.load(Ordering::Relaxed));
         let (at, bytes) = (location as u32 as usize, (location >> 32) as usize);
         let text = self.texts.get(at..at.saturating_add(bytes)).unwrap_or_default();
-        for (to, from) in mapped.iter_mut().zip(text) {
+        for (to, from) in buffer.iter_mut().zip(text) {
             *to = from.load(Ordering::Relaxed);
         }
-        mapped.get(..text.len()).unwrap_or_default()
+        buffer.get(..text.len()).unwrap_or_default()
     }
 }
 
@@ -249,8 +250,8 @@ mod tests {
         for nonsense in [0, usize::MAX, 1 << 40, LABELS_MAX + 7, 0x7fff_1234_5678] {
             assert_eq!(Label::from_handle(nonsense), Label::NONE, "{nonsense:x}");
         }
-        let mut mapped = [0; NAME_MAX];
-        assert_eq!(table().unwrap().text(label.0, &mut mapped), b"forward");
+        let mut buffer = [0; NAME_MAX];
+        assert_eq!(table().unwrap().text(label.0, &mut buffer), b"forward");
         let long = vec![b'x'; 3 * NAME_MAX];
         assert_eq!(Label::range(domain, &long), Label::range(domain, &long[..NAME_MAX]));
     }

@@ -1,4 +1,5 @@
-//! The options that decide which operations become spans. All are counted in the report and in metrics.
+//! The options that decide which operations become spans. Operations without a span are
+//! still counted in the report and in metrics.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sampling {

@@ -1,4 +1,4 @@
-//! Captures, graphs and their launches.
+//! Describes calls that capture, build, launch or destroy graphs.
 
 use core::ffi::{c_int, c_void};
 
@@ -75,18 +75,23 @@ pub fn node_added(cx: &Context, graph: Handle, child: Handle) -> Description {
 
 /// The same for a node whose kind is given by its parameters.
 pub fn any_node_added(cx: &Context, graph: Handle, parameters: *const c_void) -> Description {
-    let child = if cx.succeeded() { child_in(parameters.cast()) } else { core::ptr::null_mut() };
+    // SAFETY: the driver has just read these parameters, and succeeded.
+    let child = if cx.succeeded() { unsafe { child_in(parameters.cast()) } } else { core::ptr::null_mut() };
     node_added(cx, graph, child)
 }
 
 /// A node's parameters begin with the node's kind; a graph's handle is at byte 16.
-fn child_in(parameters: *const u8) -> Handle {
+///
+/// # Safety
+///
+/// The pointer is null or points to a `CUgraphNodeParams`.
+unsafe fn child_in(parameters: *const u8) -> Handle {
     const KIND_GRAPH: c_int = 4;
     const AT_HANDLE: usize = 16;
     if parameters.is_null() {
         return core::ptr::null_mut();
     }
-    // SAFETY: a CUgraphNodeParams, 256 bytes, which the driver has just read.
+    // SAFETY: the caller's `CUgraphNodeParams` has 256 bytes.
     unsafe {
         match parameters.cast::<c_int>().read_unaligned() {
             KIND_GRAPH => parameters.add(AT_HANDLE).cast::<Handle>().read_unaligned(),
@@ -115,13 +120,16 @@ mod tests {
         // SAFETY: plain data, for which zero is valid.
         let mut parameters: CUgraphNodeParams = unsafe { core::mem::zeroed() };
         let bytes = (&raw mut parameters).cast::<u8>();
-        assert!(child_in(bytes).is_null());
+        // SAFETY: the bytes are such parameters.
+        assert!(unsafe { child_in(bytes) }.is_null());
         // SAFETY: both are inside the structure.
         unsafe {
             bytes.cast::<c_int>().write(4);
             bytes.add(16).cast::<usize>().write(0x1230);
         }
-        assert_eq!(child_in(bytes) as usize, 0x1230);
-        assert!(child_in(core::ptr::null()).is_null());
+        // SAFETY: as above.
+        assert_eq!(unsafe { child_in(bytes) } as usize, 0x1230);
+        // SAFETY: null is allowed.
+        assert!(unsafe { child_in(core::ptr::null()) }.is_null());
     }
 }
