@@ -131,7 +131,7 @@ fn each_file_of_a_series_is_readable_alone() {
     }
 }
 
-/// What was deleted at the beginning, or by somebody in the middle, is said, and nothing counts twice.
+/// Files that were deleted at the beginning or in the middle are reported, and nothing counts twice.
 #[test]
 fn missing_file_of_a_series_is_reported() {
     let batches = recorded("pytorch-h200.gputrace");
