@@ -270,7 +270,7 @@ fn free_cells_that_were_seen_can_be_used() {
             reader.read(1);
             reader.seen
         });
-        while !producer.has_room(1) {
+        while !producer.has_space(1) {
             thread::yield_now();
         }
         assert!(producer.push(&[Cell([3])]));
