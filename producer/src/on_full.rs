@@ -51,12 +51,12 @@ impl WaitedSoFar {
     }
 
     /// Waits until the entry fits; false if the time is up first. `tail` returns the consumer's position;
-    /// `has_room` returns whether the entry fits.
+    /// `has_space` returns whether the entry fits.
     pub fn wait(
         &self,
         session: &Session,
         tail: impl Fn() -> u64,
-        mut has_room: impl FnMut() -> bool,
+        mut has_space: impl FnMut() -> bool,
     ) -> bool {
         let _errno = KeepErrno::new();
         let position = tail();
@@ -77,7 +77,7 @@ impl WaitedSoFar {
             if !session.is_current() {
                 return false;
             }
-            if has_room() {
+            if has_space() {
                 break (true, waited_ns);
             }
             if waited_ns >= EVENT_MOST_NS || is_collector_stuck(session, now_ns) {
