@@ -64,8 +64,8 @@ fn decode(entry: &[Cell]) {
             let kernel = Kernel::from_cells(first, second);
             let [one, two] = kernel.to_cells();
             assert_eq!(Kernel::from_cells(&one, &two), kernel);
-            let place = kernel.place;
-            assert!(!place.has_timing() || place.end_ns.checked_sub(place.start_ns).is_some());
+            let execution = kernel.execution;
+            assert!(!execution.has_timing() || execution.end_ns.checked_sub(execution.start_ns).is_some());
         }
         (kind::DEVICE_COPY, _) => {
             let copy = DeviceCopy::from_cell(first);
