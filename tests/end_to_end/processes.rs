@@ -66,7 +66,11 @@ fn program_that_reaps_orphans_is_not_given_one_of_ours() {
     assert_eq!(count(&traced.report(), "launches"), 1, "under run it has no child of ours");
     let untraced = |bare: Run| {
         let ended = bare.go().expect_code(0);
-        assert_eq!(ended.ended.stderr.matches("not tracing: this process reaps orphans").count(), 1, "{ended:?}");
+        assert_eq!(
+            ended.ended.stderr.matches("not tracing: this process reaps orphans").count(),
+            1,
+            "{ended:?}"
+        );
         assert!(!ended.output.exists(), "{ended:?}");
     };
     untraced(bare_command(&program).arg("subreaper"));
