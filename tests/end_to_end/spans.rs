@@ -109,12 +109,12 @@ impl ReadSpans {
         self.0.iter().find(|read| read.text("spanId") == of.text("parentSpanId"))
     }
 
-    /// ReadSpans of that name, in the order in which they were told.
+    /// Spans of that name, in the order in which they were written.
     pub fn named(&self, name: &str) -> Vec<&Read> {
         self.0.iter().filter(|read| read.name() == name).collect()
     }
 
-    /// ReadSpans of failed calls, in order of time.
+    /// Spans of failed calls, in order of time.
     pub fn errors(&self) -> Vec<&Read> {
         let mut failed: Vec<&Read> = self.0.iter().filter(|read| read.is_error()).collect();
         failed.sort_by_key(|read| read.start_ns());

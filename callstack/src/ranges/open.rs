@@ -364,7 +364,7 @@ mod tests {
         open.give_back();
     }
 
-    /// Applies the entries as the format tells a reader to.
+    /// Applies the entries as the format requires of a reader.
     fn read(list: &mut Vec<(u64, u64)>, cells: &[Cell]) {
         let cell = &cells[0];
         assert_eq!(usize::from(cell.cells()), cells.len());

@@ -3,7 +3,7 @@
 
 use crate::names::path::{NameNode, PathPart};
 
-/// Libraries whose name is shown before the kernel's own, since it tells whose kernel it is.
+/// Libraries whose name is shown before the kernel's own, since it shows whose kernel it is.
 const LIBRARIES: [&str; 16] = [
     "cub",
     "cublasLt",
