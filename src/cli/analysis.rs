@@ -11,8 +11,6 @@ use gputrace_collector::model::Totals;
 use gputrace_collector::otlp::ExportStatus;
 use gputrace_collector::report::{Report, TextOptions, grouped_count};
 
-use crate::cli::exit_code;
-use crate::cli::failure::{Failure, reason};
 use crate::cli::settings::Flames;
 
 #[derive(Debug)]
@@ -53,11 +51,8 @@ impl Analysis {
     }
 
     /// The flamegraph drawn.
-    pub fn svg(&self) -> Result<Vec<u8>, Failure> {
-        self.flame.svg().map_err(|error| {
-            Failure::new(format!("cannot draw the flamegraph: {}", reason(&error)))
-                .code(exit_code::collector::DEFECT)
-        })
+    pub fn svg(&self) -> String {
+        self.flame.svg()
     }
 
     /// Losses by reason, their counts as they are read; only reasons that apply.

@@ -65,7 +65,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     })?;
     let ends_in_folded = output.and_then(|path| path.extension()).is_some_and(|ending| ending == FOLDED);
     let is_folded = matches.get_flag("folded") || ends_in_folded;
-    let contents = if is_folded { read.analysis.folded().into_bytes() } else { read.analysis.svg()? };
+    let contents = if is_folded { read.analysis.folded() } else { read.analysis.svg() }.into_bytes();
     match output {
         Some(path) => write_whole(path, &contents)?,
         None if !is_folded && io::stdout().is_terminal() => {

@@ -79,7 +79,7 @@ pub fn write_numbered(analysis: &Analysis, folder: &Path, number: u32) -> Vec<Fa
     let write = |name, contents: &[u8]| write_whole(&numbered(&folder.join(name), number), contents);
     let results = [
         write(FOLDED, analysis.folded().as_bytes()),
-        analysis.svg().and_then(|svg| write(DRAWING, &svg)),
+        write(DRAWING, analysis.svg().as_bytes()),
         write(SUMMARY, analysis.summary(false).as_bytes()),
     ];
     results.into_iter().filter_map(Result::err).collect()
@@ -93,7 +93,7 @@ pub fn write(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
 }
 
 fn write_drawings(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
-    let drawing = analysis.svg().and_then(|svg| folder.write(DRAWING, &svg));
+    let drawing = folder.write(DRAWING, analysis.svg().as_bytes());
     let results = [folder.write(FOLDED, analysis.folded().as_bytes()), drawing];
     results.into_iter().filter_map(Result::err).collect()
 }

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::aggregate::{Aggregates, Leaf, Owner, StackKey};
+use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
 use crate::flame::code::CodeFrames;
 use crate::flame::frames::{Frame, FrameKind, entry_name};
 use crate::flame::group_by::{GroupBy, GroupFrames, has_call};
 use crate::flame::ranges::{RangeFrames, RangePosition};
+use crate::label::units::{count, duration, percent};
 use crate::label::{KernelNames, Labels, ProcessNames};
 use crate::model::Totals;
 use crate::model::definitions::UNKNOWN_CALL;
-use crate::names::short_command;
+use crate::names::{line_safe, short_command};
 
 /// A stack and its weight.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,6 +19,8 @@ pub struct FlameLine {
     /// From the root on.
     pub frames: Vec<Frame>,
     pub ns: u64,
+    /// Calls, or operations of the device, that have a time.
+    pub calls: u64,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -55,11 +58,10 @@ impl Flame {
         let groups = GroupFrames::new(group_by, processes, aggregates, weights.iter().map(|(key, _)| key));
         let mut code = CodeFrames::new(stacks);
         let mut ranges = RangeFrames::new(processes, position);
-        let mut lines: BTreeMap<Vec<Frame>, u64> = BTreeMap::new();
+        let mut lines: BTreeMap<Vec<Frame>, Weight> = BTreeMap::new();
         for (key, weight) in weights {
             let frames = frames(groups.of(&key), &key, processes, &mut code, &mut ranges, kernels);
-            let total = lines.entry(frames).or_default();
-            *total = total.saturating_add(weight.ns);
+            lines.entry(frames).or_default().add(weight);
         }
         let command = totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
         Flame {
@@ -67,7 +69,10 @@ impl Flame {
             simulated: totals.simulated,
             host_time,
             coverage: totals.counts.device_time_coverage(),
-            lines: lines.into_iter().map(|(frames, ns)| FlameLine { frames, ns }).collect(),
+            lines: lines
+                .into_iter()
+                .map(|(frames, Weight { ns, timed, .. })| FlameLine { frames, ns, calls: timed })
+                .collect(),
         }
     }
 
@@ -76,12 +81,33 @@ impl Flame {
         self.lines.iter().fold(0, |sum: u64, line| sum.saturating_add(line.ns))
     }
 
-    /// What the weights are.
-    pub fn title(&self) -> &'static str {
-        match self.host_time {
-            true => "Host time of CUDA calls (no device times)",
-            false => "GPU time",
+    /// The sum of the weights, and what they are.
+    pub fn title(&self) -> String {
+        let simulated = if self.simulated { " (simulated)" } else { "" };
+        match (self.total_ns(), self.host_time) {
+            (0, _) => "No CUDA work was recorded".to_owned(),
+            (ns, false) => format!("{} of GPU time{simulated}", duration(ns)),
+            (ns, true) => format!("{} of host time in CUDA calls (no device times){simulated}", duration(ns)),
         }
+    }
+
+    /// `1 call`, or `1,299 GPU calls` in the report's words for operations of the device.
+    pub(super) fn counted(&self, calls: u64) -> String {
+        let device = if self.host_time { "" } else { "GPU " };
+        format!("{} {device}{}", count(calls), if calls == 1 { "call" } else { "calls" })
+    }
+
+    /// The program, and what was counted.
+    pub fn subtitle(&self) -> String {
+        let calls = self.lines.iter().fold(0, |sum: u64, line| sum.saturating_add(line.calls));
+        let mut text = format!("{}: {}", line_safe(&self.program), self.counted(calls));
+        if !self.host_time && self.coverage < 1.0 {
+            text += &format!(", device times of {} of the operations", percent(self.coverage));
+        }
+        if self.simulated {
+            text += ", simulated device";
+        }
+        text
     }
 }
 

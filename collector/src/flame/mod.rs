@@ -3,7 +3,9 @@
 //! Frames from the root: process and thread (or what `--group-by` asks for), NVTX ranges, the program's
 //! stack, the call, the kernel or copy. Owns folded lines and the SVG; opens no file.
 
+mod bars;
 mod code;
+mod colours;
 mod folded;
 mod frames;
 mod graph;

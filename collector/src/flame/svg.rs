@@ -1,174 +1,261 @@
-//! The flamegraph as an interactive SVG, drawn by inferno.
+//! The flamegraph as an SVG that a browser zooms and searches, and that is whole without its script.
+//!
+//! Names in a trace are hostile: each goes through `escaped` into text, and none into an attribute, a style
+//! or the script.
 
-use std::io;
+use std::collections::BTreeSet;
+use std::fmt::Write;
 
-use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap, StrokeColor};
-use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
+use crate::flame::bars::{Bar, bars, keep_widest};
+use crate::flame::{Flame, FrameKind, colours};
+use crate::label::units::{count, duration, percent};
 
-use crate::flame::folded::folded_stack;
-use crate::flame::{Flame, FrameKind};
-use crate::label::units::{duration, percent};
+/// A browser stays quick with so many bars.
+const BARS_MAX: usize = 5_000;
 
-/// Frames narrower than this percentage of the width are not drawn: a quarter of a pixel at 1 200 pixels.
-const MIN_WIDTH_PERCENT: f64 = 0.02;
+/// Without a script the drawing is so wide; a browser's script fits it to the window.
+const WIDTH: f64 = 1_000.0;
+/// Around the drawing, also in `drawing.js`.
+const PAD: f64 = 10.0;
+const ROW: usize = 18;
+/// The width of a character of 12 pixels, rounded up from the widest of the fonts in `drawing.css`.
+const CELL: f64 = 7.3;
 
-const BACKGROUND: Color = Color { r: 250, g: 250, b: 248 };
-const ROOT: Color = Color { r: 226, g: 228, b: 230 };
+const STYLE: &str = include_str!("drawing.css");
+const SCRIPT: &str = include_str!("drawing.js");
 
 impl Flame {
-    /// One line about the sum of the weights.
-    pub fn subtitle(&self) -> String {
-        let what = if self.host_time { "host time" } else { "device time" };
-        let mut text = format!("{}: {} of {what}", self.program, duration(self.total_ns()));
-        if !self.host_time && self.coverage < 1.0 {
-            text += &format!(", for {} of the operations", percent(self.coverage));
+    /// Draws the flamegraph. Without any weight, the drawing says that nothing was recorded.
+    pub fn svg(&self) -> String {
+        let mut bars = bars(&self.lines);
+        let left_out = keep_widest(&mut bars, BARS_MAX);
+        let kinds: BTreeSet<FrameKind> = bars.iter().filter_map(|bar| Some(bar.frame?.kind)).collect();
+        let (legend, top) = legend(&kinds);
+        let height = (1 + bars.iter().map(|bar| bar.depth).max().unwrap_or(0)) * ROW;
+        let bottom = top + height;
+        let total_height = bottom + 28;
+        let inner = WIDTH - 2.0 * PAD;
+        let mut text = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+             <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{total_height}\" \
+             viewBox=\"0 0 {WIDTH} {total_height}\">\n\
+             <style>\n{STYLE}{}</style>\n\
+             <rect id=\"page\" width=\"100%\" height=\"100%\"/>\n\
+             <text id=\"title\" x=\"{PAD}\" y=\"26\">{}</text>\n\
+             <text id=\"subtitle\" x=\"{PAD}\" y=\"46\">{}</text>\n\
+             {legend}\
+             <svg id=\"frames\" x=\"{PAD}\" y=\"{top}\" width=\"{inner}\" height=\"{height}\" data-cell=\"{CELL}\">\n",
+            colours::rules(&kinds),
+            escaped(&self.title()),
+            escaped(&fitted(&self.subtitle(), inner)),
+        );
+        let total_ns = self.total_ns();
+        for bar in &bars {
+            self.draw(bar, total_ns, height, &mut text);
         }
-        if self.simulated {
-            text += ", simulated device";
-        }
+        let details = match left_out {
+            0 => String::new(),
+            1 => "1 narrow frame is not drawn.".to_owned(),
+            _ => format!("{} narrow frames are not drawn.", count(left_out as u64)),
+        };
+        let _ = write!(
+            text,
+            "</svg>\n<text id=\"details\" x=\"{PAD}\" y=\"{}\">{details}</text>\n\
+             <script><![CDATA[\n{SCRIPT}]]></script>\n</svg>\n",
+            bottom + 18,
+        );
         text
     }
 
-    /// Draws the flamegraph. Without any weight, the drawing says that nothing was recorded.
-    pub fn svg(&self) -> io::Result<Vec<u8>> {
-        let mut colours = PaletteMap::default();
-        colours.insert("", ROOT);
-        let mut lines = Vec::new();
-        for (line, us) in self.weighted() {
-            let stack = folded_stack(line);
-            for (text, frame) in stack.split(';').zip(&line.frames) {
-                colours.insert(text, colour(frame.kind, text));
+    fn draw(&self, bar: &Bar<'_>, total_ns: u64, height: usize, to: &mut String) {
+        let of_all = |ns: u64| if total_ns == 0 { 0.0 } else { ns as f64 / total_ns as f64 };
+        let Bar { start_ns, ns, calls, .. } = *bar;
+        let (name, class, kind) = match bar.frame {
+            Some(frame) => {
+                (&*frame.text, colours::class(frame.kind, &frame.text), colours::label(frame.kind))
             }
-            lines.push(format!("{stack} {us}"));
-        }
-        let mut subtitle = self.subtitle();
-        if lines.is_empty() {
-            colours.insert("nothing was recorded", ROOT);
-            lines.push("nothing was recorded 1".to_owned());
-            subtitle = format!("{}: no CUDA work was recorded", self.program);
-        }
-        // inferno expects a stack directly before those that continue it. Sorting by frames does not give
-        // that: some characters sort before `;`.
-        lines.sort_unstable();
-        let mut options = Options::default();
-        options.title = match self.simulated {
-            true => format!("{} (simulated)", self.title()),
-            false => self.title().to_owned(),
+            None => ("all", "root".to_owned(), "root"),
         };
-        options.subtitle = Some(subtitle);
-        options.count_name = "µs".to_owned();
-        options.name_type = "Frame:".to_owned();
-        options.min_width = MIN_WIDTH_PERCENT;
-        options.frame_height = 18;
-        options.font_type = "monospace".to_owned();
-        options.font_size = 12;
-        options.font_width = 0.6;
-        options.text_truncate_direction = TextTruncateDirection::Right;
-        options.bgcolors = Some(BackgroundColor::Flat(BACKGROUND));
-        options.stroke_color = StrokeColor::Color(BACKGROUND);
-        options.palette_map = Some(&mut colours);
-        let mut svg = Vec::new();
-        from_lines(&mut options, lines.iter().map(String::as_str), &mut svg).map_err(io::Error::other)?;
-        Ok(with_thin_strokes(with_named_root(svg)))
+        let (x, width) = (100.0 * of_all(start_ns), 100.0 * of_all(ns));
+        let top = height - (bar.depth + 1) * ROW;
+        let figures = format!("{}, {}, {}", duration(ns), percent(of_all(ns)), self.counted(calls));
+        let _ = writeln!(
+            to,
+            "<g data-at=\"{start_ns}\" data-ns=\"{}\"><title>{}\n{}\n{kind}</title>\
+             <rect class=\"{class}\" x=\"{x:.4}%\" y=\"{top}\" width=\"{width:.4}%\" height=\"{}\"/>\
+             <text x=\"{x:.4}%\" y=\"{}\" dx=\"3\">{}</text></g>",
+            ns.max(1),
+            escaped(name),
+            escaped(&figures),
+            ROW - 1,
+            top + 13,
+            escaped(&fitted(name, (WIDTH - 2.0 * PAD) * width / 100.0 - 6.0)),
+        );
     }
 }
 
-/// Labels the root bar `all`: inferno leaves its label empty.
-fn with_named_root(svg: Vec<u8>) -> Vec<u8> {
-    const TITLE: &str = "<title>all (";
-    const EMPTY: &str = "></text>";
-    let text = String::from_utf8_lossy(&svg);
-    let named = text.find(TITLE).and_then(|title| {
-        let (before, after) = text.split_at_checked(title)?;
-        let (bar, rest) = after.split_once("</g>")?;
-        let (label, end) = bar.split_once(EMPTY)?;
-        Some(format!("{before}{label}>all</text>{end}</g>{rest}"))
-    });
-    named.map_or(svg, String::into_bytes)
+/// Swatches of the kinds that the drawing has, in rows; and where the frames begin below.
+fn legend(kinds: &BTreeSet<FrameKind>) -> (String, usize) {
+    let (mut x, mut y) = (PAD, 58);
+    let mut text = "<g id=\"legend\">\n".to_owned();
+    for &kind in kinds {
+        let label = colours::label(kind);
+        let width = 33.0 + CELL * label.len() as f64;
+        if x + width > WIDTH - PAD {
+            (x, y) = (PAD, y + ROW);
+        }
+        let _ = writeln!(
+            text,
+            "<g data-width=\"{width}\" transform=\"translate({x} {y})\">\
+             <rect class=\"{}\" width=\"12\" height=\"12\" rx=\"2\"/><text x=\"17\" y=\"10\">{label}</text></g>",
+            colours::class(kind, ""),
+        );
+        x += width;
+    }
+    (text + "</g>\n", y + 24)
 }
 
-/// Makes the lines between neighbours thinner: inferno's are as wide as the narrow frames.
-fn with_thin_strokes(svg: Vec<u8>) -> Vec<u8> {
-    const WIDE: &str = "stroke-width:1; }";
-    const THIN: &str = "stroke-width:0.5; }";
-    String::from_utf8_lossy(&svg).replacen(WIDE, THIN, 1).into_bytes()
+/// The text, or as much of its beginning as fits, with a mark. Wide scripts begin at U+1100; a letter
+/// before that takes one cell. As `fitted` in `drawing.js`.
+fn fitted(text: &str, pixels: f64) -> String {
+    let most = (pixels / CELL) as usize;
+    let (mut used, mut kept) = (0, String::new());
+    for c in text.chars() {
+        used += if c < '\u{1100}' { 1 } else { 2 };
+        if used > most {
+            return if most < 3 { String::new() } else { kept + "…" };
+        }
+        if used < most {
+            kept.push(c);
+        }
+    }
+    text.to_owned()
 }
 
-/// Cool greys for processes and threads, violet for user code and a pale violet for libraries, greens for
-/// kernels, warm tones for copies and fills. All are light enough for black text. The name varies the shade,
-/// so that neighbours differ.
-fn colour(kind: FrameKind, text: &str) -> Color {
-    let (hue, spread, saturation, lightness) = match kind {
-        FrameKind::Process => (215.0, 4.0, 0.14, 0.84),
-        FrameKind::Thread => (215.0, 8.0, 0.20, 0.80),
-        FrameKind::Stream => (200.0, 8.0, 0.22, 0.82),
-        FrameKind::Device => (190.0, 6.0, 0.18, 0.84),
-        FrameKind::Rank => (225.0, 8.0, 0.16, 0.84),
-        FrameKind::Code => (250.0, 22.0, 0.52, 0.82),
-        FrameKind::Library => (236.0, 18.0, 0.22, 0.87),
-        FrameKind::Range => (318.0, 24.0, 0.44, 0.84),
-        FrameKind::Call => (208.0, 14.0, 0.42, 0.76),
-        FrameKind::Kernel => (152.0, 44.0, 0.38, 0.70),
-        FrameKind::Copy => (36.0, 12.0, 0.72, 0.72),
-        FrameKind::Fill => (50.0, 6.0, 0.55, 0.74),
-        FrameKind::Graph => (270.0, 12.0, 0.36, 0.80),
-        FrameKind::Other => (0.0, 0.0, 0.0, 0.82),
-    };
-    // FNV-1a: the same name has the same shade in every graph.
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    let part = |shift: u32| f64::from((hash >> shift) as u16) / f64::from(u16::MAX) - 0.5;
-    hsl(hue + spread * part(16), saturation, lightness + 0.06 * part(40))
-}
-
-fn hsl(hue: f64, saturation: f64, lightness: f64) -> Color {
-    let chroma = (1.0 - (2.0 * lightness - 1.0).abs()) * saturation;
-    let channel = |offset: f64| {
-        let sector = (hue / 30.0 + offset).rem_euclid(12.0);
-        let level = lightness - chroma / 2.0 * (sector - 3.0).min(9.0 - sector).clamp(-1.0, 1.0);
-        (level * 255.0).round() as u8
-    };
-    Color { r: channel(0.0), g: channel(8.0), b: channel(4.0) }
+/// As XML text or as the value of an attribute. What XML cannot hold becomes U+FFFD.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            '\u{fffe}' | '\u{ffff}' => safe.push('\u{fffd}'),
+            c if c.is_control() => safe.push('\u{fffd}'),
+            c => safe.push(c),
+        }
+    }
+    safe
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use proptest::prelude::*;
+    use roxmltree::{Document, Node};
 
-    #[test]
-    fn hsl_gives_the_primary_colours() {
-        assert_eq!(hsl(0.0, 1.0, 0.5), Color { r: 255, g: 0, b: 0 });
-        assert_eq!(hsl(120.0, 1.0, 0.5), Color { r: 0, g: 255, b: 0 });
-        assert_eq!(hsl(240.0, 1.0, 0.5), Color { r: 0, g: 0, b: 255 });
-        assert_eq!(hsl(77.0, 0.0, 0.5), Color { r: 128, g: 128, b: 128 });
+    use super::*;
+    use crate::flame::tests::graph;
+    use crate::report::tests::tape::training;
+
+    /// The frames' groups with the lines of their tooltips.
+    fn tooltips<'a>(document: &'a Document<'_>) -> Vec<(Node<'a, 'a>, Vec<&'a str>)> {
+        let groups = document.descendants().filter(|node| node.has_attribute("data-ns"));
+        groups
+            .map(|group| {
+                let title = group.first_element_child().unwrap();
+                assert_eq!(title.tag_name().name(), "title");
+                (group, title.text().unwrap().split('\n').collect())
+            })
+            .collect()
     }
 
-    /// Relative luminance as web accessibility guidelines define it; 7:1 is their strictest.
     #[test]
-    fn black_text_is_readable_on_every_colour() {
-        let linear = |c: u8| (f64::from(c) / 255.0).powf(2.2);
-        for kind in [
-            FrameKind::Process,
-            FrameKind::Thread,
-            FrameKind::Stream,
-            FrameKind::Device,
-            FrameKind::Rank,
-            FrameKind::Code,
-            FrameKind::Library,
-            FrameKind::Range,
-            FrameKind::Call,
-            FrameKind::Kernel,
-            FrameKind::Copy,
-            FrameKind::Fill,
-            FrameKind::Graph,
-            FrameKind::Other,
-        ] {
-            for text in 0..200 {
-                let c = colour(kind, &text.to_string());
-                let luminance = 0.2126 * linear(c.r) + 0.7152 * linear(c.g) + 0.0722 * linear(c.b);
-                assert!((luminance + 0.05) / 0.05 > 7.0, "{kind:?} {c:?}");
+    fn tooltips_have_the_name_and_figures_of_the_bar() {
+        let (totals, aggregates) = training(false);
+        let flame = Flame::new(&totals, &aggregates);
+        let svg = flame.svg();
+        let document = Document::parse(&svg).unwrap();
+        let tooltips = tooltips(&document);
+        let (total, calls) = (flame.total_ns(), flame.lines.iter().map(|line| line.calls).sum::<u64>());
+        assert_eq!(calls, totals.counts.timed);
+        let all = format!("{}, 100%, {} GPU calls", duration(total), count(calls));
+        assert_eq!(tooltips[0].1, ["all", &all, "root"]);
+        for (bar, (group, lines)) in bars(&flame.lines).iter().zip(&tooltips).skip(1) {
+            let frame = bar.frame.unwrap();
+            let calls = if bar.calls == 1 { "GPU call" } else { "GPU calls" };
+            let share = percent(bar.ns as f64 / total as f64);
+            let figures = format!("{}, {share}, {} {calls}", duration(bar.ns), count(bar.calls));
+            assert_eq!(*lines, [&*frame.text, &figures, colours::label(frame.kind)]);
+            assert_eq!(group.attribute("data-ns").unwrap(), bar.ns.to_string());
+        }
+        assert_eq!(tooltips.len(), bars(&flame.lines).len());
+    }
+
+    #[test]
+    fn legend_names_the_kinds_that_are_drawn() {
+        let (totals, aggregates) = training(false);
+        let svg = Flame::new(&totals, &aggregates).svg();
+        let document = Document::parse(&svg).unwrap();
+        let legend = document.descendants().find(|node| node.attribute("id") == Some("legend")).unwrap();
+        let labels: BTreeSet<&str> =
+            legend.descendants().filter_map(|node| node.text()?.trim().get(..)).collect();
+        let drawn: BTreeSet<&str> = tooltips(&document).iter().skip(1).map(|(_, lines)| lines[2]).collect();
+        assert!(drawn.contains("kernel") && !drawn.contains("rank"));
+        assert_eq!(labels.into_iter().filter(|label| !label.is_empty()).collect::<BTreeSet<_>>(), drawn);
+    }
+
+    #[test]
+    fn frames_that_are_not_drawn_are_counted() {
+        let leaf = |at: usize| (vec!["main".to_owned(), format!("kernel {at}")], 1_000);
+        let drawn = |lines: usize| graph((0..lines).map(leaf).collect()).svg();
+        assert!(!drawn(BARS_MAX - 2).contains("not drawn"));
+        assert!(drawn(BARS_MAX - 1).contains(">1 narrow frame is not drawn.<"));
+        let svg = drawn(BARS_MAX + 1_998);
+        assert!(svg.contains(">2,000 narrow frames are not drawn.<"));
+        assert_eq!(tooltips(&Document::parse(&svg).unwrap()).len(), BARS_MAX);
+    }
+
+    #[test]
+    fn text_is_cut_to_its_width() {
+        assert_eq!(fitted("kernel", 6.0 * CELL), "kernel");
+        assert_eq!(fitted("kernel", 5.9 * CELL), "kern…");
+        assert_eq!(fitted("kernel", 2.9 * CELL), "");
+        assert_eq!(fitted("k", CELL), "k");
+        assert_eq!(fitted("核核核", 5.0 * CELL), "核核…");
+        assert_eq!(fitted("", -1.0), "");
+    }
+
+    const HOSTILE: &str = "(<script>alert\\(1\\)</script>|]]>|<!--|&#60;|\" onload=\"|' |</title>|<a href=\"javascript:x\">|\\PC|[\0-\u{20}\u{7f}-\u{9f}\u{fffe}\u{ffff}\u{202e}]|[a-c<>&;]){0,8}";
+
+    proptest! {
+        #[test]
+        fn hostile_names_are_escaped(
+            program in HOSTILE,
+            stacks in prop::collection::btree_map(prop::collection::vec(HOSTILE, 1..4), 1u64..1 << 40, 1..6),
+        ) {
+            let mut flame = graph(stacks.into_iter().collect());
+            flame.lines.sort_by(|a, b| a.frames.cmp(&b.frames));
+            flame.program = program;
+            let svg = flame.svg();
+            let document = Document::parse(&svg).map_err(|error| TestCaseError::fail(format!("{error}\n{svg}")))?;
+            let scripts: Vec<_> = document.descendants().filter(|node| node.has_tag_name("script")).collect();
+            prop_assert_eq!(scripts.len(), 1);
+            prop_assert_eq!(scripts[0].text().unwrap().trim_start(), SCRIPT);
+            for node in document.descendants().filter(Node::is_element) {
+                let tag = node.tag_name().name();
+                prop_assert!(["svg", "style", "rect", "text", "g", "title", "script"].contains(&tag), "{tag}");
+                for attribute in node.attributes() {
+                    prop_assert!(!attribute.name().starts_with("on") && !attribute.name().contains("href"));
+                    prop_assert!(!attribute.value().contains(['<', '&', '"', '\'']), "{attribute:?}");
+                }
             }
+            let visible = |text: &str| text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}");
+            let names: Vec<_> = tooltips(&document).iter().map(|(_, lines)| lines[0].to_owned()).collect();
+            let drawn: Vec<_> = bars(&flame.lines).iter()
+                .map(|bar| bar.frame.map_or("all".to_owned(), |frame| visible(&frame.text))).collect();
+            prop_assert_eq!(names, drawn);
         }
     }
 }

@@ -39,18 +39,18 @@ fn flamegraph_without_device_times_shows_host_time_and_says_so() {
         "python train.py;main;cuLaunchKernel;vectorized_elementwise_kernel<4, CUDAFunctor_add<float>> 6\n\
          python train.py;main;cuStreamSynchronize 1000\n"
     );
-    let svg = String::from_utf8(flame.svg().unwrap()).unwrap();
-    assert!(svg.contains("Host time of CUDA calls (no device times)"));
+    let svg = flame.svg();
+    assert!(svg.contains("1.01 ms of host time in CUDA calls (no device times)"));
 }
 
 #[test]
 fn svg_is_one_document_with_its_title() {
     let (totals, aggregates) = training(true);
     let flame = Flame::new(&totals, &aggregates);
-    let svg = String::from_utf8(flame.svg().unwrap()).unwrap();
+    let svg = flame.svg();
     assert!(svg.starts_with("<?xml") && svg.trim_end().ends_with("</svg>"));
     for part in [
-        "GPU time (simulated)",
+        "of GPU time (simulated)</text>",
         "python train.py: ",
         "simulated device",
         "triton_red_fused_native_layer_norm_3",
@@ -58,11 +58,7 @@ fn svg_is_one_document_with_its_title() {
     ] {
         assert!(svg.contains(part), "{part}");
     }
-    assert!(
-        svg.contains("#frames > g > rect { stroke:") && svg.contains("stroke-width:0.5; }"),
-        "no lines between frames"
-    );
-    assert_eq!(svg, String::from_utf8(flame.svg().unwrap()).unwrap(), "drawn twice, it differs");
+    assert_eq!(svg, flame.svg(), "drawn twice, it differs");
 }
 
 #[test]
@@ -70,7 +66,7 @@ fn svg_without_any_weight_says_that_nothing_was_recorded() {
     let (totals, aggregates) = Tape::new(false).play(Counters::default());
     let flame = Flame::new(&totals, &aggregates);
     assert_eq!(flame.folded(), "");
-    assert!(String::from_utf8(flame.svg().unwrap()).unwrap().contains("no CUDA work was recorded"));
+    assert!(flame.svg().contains("No CUDA work was recorded</text>"));
 }
 
 #[test]
@@ -135,10 +131,11 @@ fn replay_of_unknown_origin_is_marked_unless_replays_are_asked_for() {
     assert_eq!((by_replay.total_ns(), marked(by_replay)), (9_000, vec![false]));
 }
 
-fn graph(lines: Vec<(Vec<String>, u64)>) -> Flame {
+pub(super) fn graph(lines: Vec<(Vec<String>, u64)>) -> Flame {
     let line = |(frames, ns): (Vec<String>, u64)| FlameLine {
         frames: frames.iter().map(|text| Frame::new(FrameKind::Kernel, text)).collect(),
         ns,
+        calls: 1,
     };
     Flame {
         program: "p".into(),
@@ -175,7 +172,6 @@ proptest! {
             let second = stack.rsplit_once(' ').map_or("", |(_, word)| word);
             prop_assert!(second.parse::<f64>().is_err(), "{text}");
         }
-        prop_assert!(flame.svg().is_ok());
     }
 }
 
@@ -222,7 +218,6 @@ fn hostile_names_of_code_keep_folded_lines_apart() {
     {
         assert!(folded.contains(part), "{part} not in {folded}");
     }
-    assert!(flame.svg().is_ok());
     let text = Report::new(&totals, &aggregates).to_text(&TextOptions::default());
     assert!(!text.contains('\x1b') && text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }
