@@ -96,7 +96,7 @@ fn colour(look: Look, shade: u8, theme: Theme) -> [u8; 3] {
         Theme::Dark => {
             // At one lightness, blue is darker to the eye than green: the luminance is chosen instead.
             let wanted = 0.06 + 0.1 * (look.lightness - 0.8) + 0.4 * lighter;
-            let colour = hsl(hue, (1.2 * look.saturation).min(1.0), 0.4);
+            let colour = hsl(hue, (1.2 * look.saturation).min(0.45), 0.4);
             let factor = (wanted / luminance(colour)).powf(1.0 / GAMMA);
             colour.map(|channel| (f64::from(channel) * factor).round() as u8)
         }

@@ -6,7 +6,8 @@
   const [title, subtitle, legend, frames, details] =
     ["title", "subtitle", "legend", "frames", "details"].map((id) => svg.querySelector("#" + id));
   const PAD = 10, CELL = +frames.dataset.cell, MIN_PIXELS = 0.2;
-  const texts = new Map([title, subtitle, details].map((text) => [text, text.textContent]));
+  const heading = title.textContent, note = details.textContent;
+  const [whole, shown] = subtitle.children;
   const bars = [...frames.children].map((group) => {
     const [tip, rect, text] = group.children;
     const [name, figures] = tip.textContent.split("\n");
@@ -45,7 +46,6 @@
     return text;
   }
   const percent = (share) => (share === 1 ? "100%" : (share * 100).toFixed(1) + "%");
-  const write = (text, pixels, cell) => { text.textContent = fitted(texts.get(text), pixels, cell); };
 
   function draw() {
     const inner = width - 2 * PAD, scale = inner / zoomed.ns;
@@ -81,9 +81,9 @@
     box.setAttribute("x", width - PAD - 240);
     found.setAttribute("x", width - PAD);
     found.setAttribute("y", 46);
-    write(title, width - 2 * PAD - 250, 10);
-    write(subtitle, width - 2 * PAD - (found.textContent ? 170 : 0));
-    write(details, width - 2 * PAD);
+    title.textContent = fitted(heading, width - 2 * PAD - 250, 10);
+    shown.textContent = fitted(whole.textContent, width - 2 * PAD - (found.textContent ? 170 : 0));
+    details.textContent = fitted(note, width - 2 * PAD);
     draw();
   }
 
@@ -129,7 +129,7 @@
     const bar = bars.find((bar) => bar.group.contains(event.target));
     if (bar) details.textContent = fitted(`${bar.figures}: ${bar.name}`, width - 2 * PAD);
   });
-  frames.addEventListener("mouseout", () => write(details, width - 2 * PAD));
+  frames.addEventListener("mouseout", () => { details.textContent = fitted(note, width - 2 * PAD); });
   reset.addEventListener("click", () => zoom(root));
   field.addEventListener("input", () => { search(); remember(); });
   window.addEventListener("keydown", (event) => {

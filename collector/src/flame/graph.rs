@@ -97,16 +97,17 @@ impl Flame {
         format!("{} {device}{}", count(calls), if calls == 1 { "call" } else { "calls" })
     }
 
-    /// The program, and what was counted.
+    /// What was counted, and the program: last, for it may be too long to be shown whole.
     pub fn subtitle(&self) -> String {
         let calls = self.lines.iter().fold(0, |sum: u64, line| sum.saturating_add(line.calls));
-        let mut text = format!("{}: {}", line_safe(&self.program), self.counted(calls));
+        let mut text = self.counted(calls);
         if !self.host_time && self.coverage < 1.0 {
-            text += &format!(", device times of {} of the operations", percent(self.coverage));
+            text += &format!(" · device times of {} of the operations", percent(self.coverage));
         }
         if self.simulated {
-            text += ", simulated device";
+            text += " · simulated device";
         }
+        text += &format!(" · {}", line_safe(&self.program));
         text
     }
 }

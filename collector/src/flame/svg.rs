@@ -40,13 +40,14 @@ impl Flame {
              <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{total_height}\" \
              viewBox=\"0 0 {WIDTH} {total_height}\">\n\
              <style>\n{STYLE}{}</style>\n\
-             <rect id=\"page\" width=\"100%\" height=\"100%\"/>\n\
+             <rect id=\"page\" width=\"100%\" height=\"100%\" rx=\"6\"/>\n\
              <text id=\"title\" x=\"{PAD}\" y=\"26\">{}</text>\n\
-             <text id=\"subtitle\" x=\"{PAD}\" y=\"46\">{}</text>\n\
+             <text id=\"subtitle\" x=\"{PAD}\" y=\"46\"><title>{}</title><tspan>{}</tspan></text>\n\
              {legend}\
              <svg id=\"frames\" x=\"{PAD}\" y=\"{top}\" width=\"{inner}\" height=\"{height}\" data-cell=\"{CELL}\">\n",
             colours::rules(&kinds),
             escaped(&self.title()),
+            escaped(&self.subtitle()),
             escaped(&fitted(&self.subtitle(), inner)),
         );
         let total_ns = self.total_ns();
@@ -245,7 +246,7 @@ mod tests {
             prop_assert_eq!(scripts[0].text().unwrap().trim_start(), SCRIPT);
             for node in document.descendants().filter(Node::is_element) {
                 let tag = node.tag_name().name();
-                prop_assert!(["svg", "style", "rect", "text", "g", "title", "script"].contains(&tag), "{tag}");
+                prop_assert!(["svg", "style", "rect", "text", "tspan", "g", "title", "script"].contains(&tag), "{tag}");
                 for attribute in node.attributes() {
                     prop_assert!(!attribute.name().starts_with("on") && !attribute.name().contains("href"));
                     prop_assert!(!attribute.value().contains(['<', '&', '"', '\'']), "{attribute:?}");

@@ -51,8 +51,7 @@ fn svg_is_one_document_with_its_title() {
     assert!(svg.starts_with("<?xml") && svg.trim_end().ends_with("</svg>"));
     for part in [
         "of GPU time (simulated)</text>",
-        "python train.py: ",
-        "simulated device",
+        " · simulated device · python train.py<",
         "triton_red_fused_native_layer_norm_3",
         ">all</text>",
     ] {
