@@ -151,9 +151,11 @@ impl Scanner {
         let mut new: BTreeMap<u32, u32> = new.filter_map(|pid| Some((*pid, parent(*pid)?))).collect();
         // A parent may come after its child: process ids start again from the lowest.
         loop {
+            // A nested tracer's processes are its own. The parent's name is read after the child was found: a
+            // tracer has its name before it starts a process.
             let found: Vec<u32> = new
                 .iter()
-                .filter(|(_, parent)| self.known.contains_key(parent))
+                .filter(|(_, parent)| self.known.contains_key(parent) && !is_nested(**parent))
                 .map(|(pid, _)| *pid)
                 .collect();
             for pid in &found {
@@ -164,9 +166,11 @@ impl Scanner {
                 break;
             }
         }
-        // An orphan's parent is gone, and its environment has what the command was given.
+        // An orphan's parent is gone, and its environment has what the command was given. A nested
+        // tracer's child has it too until its exec, and the tracer's name: the name is read first.
         new.retain(|pid, _| {
-            let is_orphan_of_ours = !self.variable.is_empty() && environment_has(*pid, &self.variable);
+            let is_orphan_of_ours =
+                !self.variable.is_empty() && !is_nested(*pid) && environment_has(*pid, &self.variable);
             if is_orphan_of_ours {
                 self.known.insert(*pid, String::new());
             }
@@ -249,6 +253,11 @@ fn parent(pid: u32) -> Option<u32> {
     fields(&read(pid, "stat")?).nth(1)?.parse().ok()
 }
 
+/// Whether the process is a tracer of its own, or its child that has not made its exec yet.
+fn is_nested(pid: u32) -> bool {
+    read(pid, "comm").is_some_and(|name| name.trim_end() == NESTED)
+}
+
 fn is_zombie(pid: u32) -> bool {
     read(pid, "stat").is_none_or(|stat| fields(&stat).next() == Some("Z"))
 }
@@ -266,6 +275,9 @@ fn is_other_user(status: &str, own: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launch::private_folder::SessionFolder;
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::fs::symlink;
     use std::process::{Command, Stdio};
 
     #[test]
@@ -289,6 +301,43 @@ mod tests {
     fn names_with_anything_in_them_do_not_shift_the_fields() {
         let parts: Vec<_> = fields("12 (a) b) S 34 12").collect();
         assert_eq!(parts, ["S", "34", "12"]);
+    }
+
+    /// The command becomes a tracer of its own, and has a child, between two scans: on a busy machine, that
+    /// took less than the time between them.
+    #[test]
+    fn children_of_a_tracer_are_its_own_even_when_both_are_new() {
+        let folder = SessionFolder::create().unwrap();
+        let tracer = folder.path().join(NESTED);
+        symlink("/bin/sh", &tracer).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo; read line; exec \"$0\" -c 'sleep 60 & echo; read line; kill $!'"]);
+        let mut child = command.arg(&tracer).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        lines.next().unwrap().unwrap();
+        let mut scanner = Scanner::new(child.id(), b"MARK=tracer".to_vec());
+        scanner.scan();
+        assert_eq!(scanner.known, BTreeMap::from([(child.id(), "sh".to_owned())]));
+        writeln!(stdin).unwrap();
+        lines.next().unwrap().unwrap();
+        // The child of the tracer has made its exec.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let children = format!("/proc/{0}/task/{0}/children", child.id());
+        let is_sleep = || {
+            let children = fs::read_to_string(&children).unwrap();
+            children.trim().parse().is_ok_and(|pid| read(pid, "comm").as_deref() == Some("sleep\n"))
+        };
+        while !is_sleep() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(is_sleep());
+        scanner.seen = Seen::default();
+        scanner.scan();
+        writeln!(stdin).unwrap();
+        child.wait().unwrap();
+        assert_eq!(scanner.known, BTreeMap::new());
+        assert_eq!(scanner.seen, Seen::default());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::harness::folder::Folder;
+use crate::harness::life::same_as_untraced;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{calls, count, gputrace, report, run, simulated_folder, transfers};
@@ -105,4 +106,12 @@ fn driver_that_fails_is_the_program_s_business() {
     let ended = finish(&mut command).expect_code(99);
     assert!(ended.stderr.contains("cuInit"), "{}", ended.stderr);
     assert_eq!(count(&report(&[folder.join("out/trace.gputrace")]), "launches"), 0);
+}
+
+/// The thread that delivers records starts in the middle of a launch.
+#[test]
+fn first_device_record_keeps_the_error_of_a_look_up() {
+    let lives = same_as_untraced("first_record", &[]);
+    assert_eq!(lives.run.ended.stdout, "refused: 1\n");
+    lives.each(|report, how| assert_eq!(count(report, "executed_operations"), 1, "{how}: {report:#}"));
 }

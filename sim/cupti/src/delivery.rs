@@ -5,6 +5,7 @@ use crate::driver::driver;
 use crate::result::{CuptiResult, INVALID_OPERATION, NOT_INITIALIZED};
 use crate::state::{self, CHANGED};
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
 thread_local! {
@@ -14,7 +15,8 @@ thread_local! {
 /// Longest sleep while a full buffer waits for its operations to end.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Starts the thread if there is none.
+/// Starts the thread if there is none. By the C library: the standard library looks a symbol up for it, and
+/// so clears an error of a look-up (dlerror) that the launching thread has not read yet.
 pub fn start(buffers: &mut Buffers) {
     if buffers.delivers {
         return;
@@ -27,16 +29,21 @@ pub fn start(buffers: &mut Buffers) {
         libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
     }
     // Keep errno also if the thread cannot be started: the caller made a launch.
-    // SAFETY: the pointer is to this thread's errno; `before` was initialised by the call above.
+    // SAFETY: the pointer is to this thread's errno; `before` was initialised by the call above; the thread
+    // gets no argument and is never joined.
     unsafe {
         let errno = *libc::__errno_location();
-        buffers.delivers = std::thread::Builder::new().name("cupti-sim".into()).spawn(deliver).is_ok();
+        let mut thread = 0;
+        let (attributes, argument) = (std::ptr::null(), std::ptr::null_mut());
+        buffers.delivers = libc::pthread_create(&raw mut thread, attributes, deliver, argument) == 0;
         *libc::__errno_location() = errno;
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
     }
 }
 
-fn deliver() {
+extern "C" fn deliver(_: *mut c_void) -> *mut c_void {
+    // SAFETY: a C string that fits, for the calling thread.
+    unsafe { libc::pthread_setname_np(libc::pthread_self(), c"cupti-sim".as_ptr()) };
     IS_DELIVERING.set(true);
     let mut last_period = Instant::now();
     let mut state = state::lock();
