@@ -37,6 +37,10 @@ pub fn main() -> ExitCode {
         return finish(stdout::print(page.as_bytes()).map(|()| exit_code::SUCCESS));
     }
     let words: Vec<_> = arguments.iter().skip(1).cloned().collect();
+    if words.is_empty() {
+        say_text(no_subcommand::NEXT);
+        return ExitCode::from(exit_code::USAGE);
+    }
     let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
