@@ -1,4 +1,5 @@
-//! `gputrace man`: writes the manual pages, one for the tool and one for each subcommand. Packages install them.
+//! `gputrace man`: writes the manual pages, one for the tool and one for each subcommand. Packages install
+//! them.
 
 use std::fs;
 use std::io;
