@@ -8,8 +8,8 @@ use clap::{Arg, ArgMatches, Command};
 use crate::cli::failure::Failure;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{
-    collect, ctl, demo, doctor, exit_code, export, flamegraph, library, no_subcommand, options, printable,
-    report, run, stdout, variables,
+    collect, completions, ctl, demo, doctor, exit_code, export, flamegraph, library, man, no_subcommand,
+    options, printable, report, run, stdout, variables,
 };
 
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
@@ -37,6 +37,10 @@ pub fn main() -> ExitCode {
         return finish(stdout::print(page.as_bytes()).map(|()| exit_code::SUCCESS));
     }
     let words: Vec<_> = arguments.iter().skip(1).cloned().collect();
+    if words.is_empty() {
+        say_text(no_subcommand::NEXT);
+        return ExitCode::from(exit_code::USAGE);
+    }
     let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
@@ -55,6 +59,11 @@ pub fn main() -> ExitCode {
         }
     };
     let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(exit_code::USAGE) };
+    match name {
+        "completions" => return finish(completions::main(tool(), matches)),
+        "man" => return finish(man::main(tool(), &sections(), matches)),
+        _ => {}
+    }
     let subcommand = SUBCOMMANDS.iter().find(|(command, _)| command().get_name() == name);
     let Some((_, main)) = subcommand else { return ExitCode::from(exit_code::USAGE) };
     finish(main(matches))
@@ -70,14 +79,29 @@ fn finish(result: Result<u8, Failure>) -> ExitCode {
     }
 }
 
+/// All subcommands, those for packages and for ourselves too.
 fn command() -> Command {
+    let hidden = SUBCOMMANDS.iter().map(|(command, _)| command()).filter(Command::is_hide_set);
+    tool().subcommands(hidden).subcommands([completions::command(), man::command()])
+}
+
+/// What users are offered.
+fn tool() -> Command {
     Command::new("gputrace")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Traces CUDA programs that nobody changed")
         .after_help("More: gputrace help OPTION, gputrace help variables, gputrace help exit-codes")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands(SUBCOMMANDS.iter().map(|(command, _)| command()))
+        .subcommands(
+            SUBCOMMANDS.iter().map(|(command, _)| command()).filter(|command| !command.is_hide_set()),
+        )
+}
+
+/// What the manual page has beside the options.
+fn sections() -> [(&'static str, String); 2] {
+    let text = |topic| page(topic).unwrap_or_default();
+    [("ENVIRONMENT", text("variables")), ("EXIT STATUS", text("exit-codes"))]
 }
 
 /// Help pages that are no subcommand's.

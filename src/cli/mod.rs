@@ -2,6 +2,7 @@
 
 pub mod analysis;
 pub mod collect;
+pub mod completions;
 pub mod ctl;
 pub mod daemon;
 pub mod demo;
@@ -15,6 +16,7 @@ pub mod flight_recorder;
 mod given;
 pub mod kind;
 pub mod library;
+pub mod man;
 mod max_size;
 mod misplaced;
 mod no_subcommand;

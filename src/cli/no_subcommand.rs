@@ -11,6 +11,17 @@ use crate::cli::exit_code;
 use crate::cli::failure::Failure;
 use crate::launch::traceable;
 
+/// What `gputrace` alone prints: what to type next, in the order of a first visit.
+pub const NEXT: &str = "\
+gputrace traces CUDA programs without changing them. What to type next:
+
+  gputrace demo                      try it on a bundled program, without a GPU too
+  gputrace doctor                    what works on this machine, and the commands that mend the rest
+  gputrace run -- python train.py    trace a program: prints a summary, writes a flamegraph
+  gputrace report                    print the newest trace's summary again
+  gputrace --help                    all commands
+";
+
 /// The failure for the words after `gputrace`; `None` if clap's own error is the best one.
 pub fn explain(words: &[OsString]) -> Option<Failure> {
     let (first, rest) = words.split_first()?;

@@ -65,7 +65,9 @@ pub fn why_nothing(
     }
     causes.extend(untraceable.map(str::to_owned));
     if !simulate && let Err(error) = Driver::open() {
-        causes.push(format!("there is no CUDA driver: {error}"));
+        causes.push(format!(
+            "there is no CUDA driver: {error}; gputrace demo and run --simulate work without one"
+        ));
     }
     if causes.is_empty() {
         return Some(

@@ -187,8 +187,13 @@ const PATH_BYTES_MAX: usize = 108 - 1 - "/session.socket".len();
 
 impl SessionFolder {
     pub fn create() -> io::Result<SessionFolder> {
+        SessionFolder::create_in(bases())
+    }
+
+    /// In the first of these folders that can be used.
+    pub fn create_in(bases: impl IntoIterator<Item = OsString>) -> io::Result<SessionFolder> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for base in bases() {
+        for base in bases {
             let base = match trusted(Path::new(&base)) {
                 Ok(base) => base,
                 Err(error) => {

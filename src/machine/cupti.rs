@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::machine::finding::Finding;
+use crate::machine::gpu;
 use crate::workload::driver::words;
 
 const SUBJECT: &str = "cupti";
@@ -23,14 +24,16 @@ pub fn findings(asked: Option<PathBuf>) -> Vec<Finding> {
                 SUBJECT,
                 format!("GPUTRACE_CUPTI: {}: {why}: no device times", path.display()),
             )
-            .hint("unset GPUTRACE_CUPTI, or name a libcupti.so of CUDA 11.4 or newer"),
+            .hint("unset the variable, or name a libcupti.so of CUDA 11.4 or newer")
+            .command("unset GPUTRACE_CUPTI"),
         });
     }
     let found = libraries();
     if found.is_empty() && findings.is_empty() {
         findings.push(
             Finding::limited(SUBJECT, "no libcupti found: counts and host times only, no device times")
-                .hint("pip install nvidia-cuda-cupti beside the program, or install the CUDA toolkit"),
+                .hint("install it in the program's Python environment, or install the CUDA toolkit")
+                .commands(gpu::supported_cuda().and_then(wheel).map(|wheel| format!("pip install {wheel}"))),
         );
     }
     for path in found {
@@ -40,6 +43,16 @@ pub fn findings(asked: Option<PathBuf>) -> Vec<Finding> {
         });
     }
     findings
+}
+
+/// NVIDIA's package of the libcupti for that CUDA release.
+fn wheel(cuda: i32) -> Option<&'static str> {
+    match cuda {
+        11 => Some("nvidia-cuda-cupti-cu11"),
+        12 => Some("nvidia-cuda-cupti-cu12"),
+        13.. => Some("nvidia-cuda-cupti"),
+        _ => None,
+    }
 }
 
 /// The library's own word for its version, turned into the CUDA release it belongs to where the

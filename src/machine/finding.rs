@@ -28,11 +28,13 @@ pub struct Finding {
     pub text: String,
     /// What to do, where something is to be done.
     pub hint: Option<String>,
+    /// The commands that do it, for a shell, where this machine shows which ones.
+    pub commands: Vec<String>,
 }
 
 impl Finding {
     fn new(subject: &'static str, verdict: Verdict, text: impl Into<String>) -> Finding {
-        Finding { subject, verdict, text: text.into(), hint: None }
+        Finding { subject, verdict, text: text.into(), hint: None, commands: Vec::new() }
     }
 
     pub fn good(subject: &'static str, text: impl Into<String>) -> Finding {
@@ -49,6 +51,17 @@ impl Finding {
 
     pub fn hint(mut self, hint: impl Into<String>) -> Finding {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// One command more that mends it.
+    pub fn command(mut self, command: impl Into<String>) -> Finding {
+        self.commands.push(command.into());
+        self
+    }
+
+    pub fn commands(mut self, commands: impl IntoIterator<Item = String>) -> Finding {
+        self.commands.extend(commands);
         self
     }
 }

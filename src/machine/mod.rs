@@ -4,5 +4,6 @@
 pub mod cupti;
 pub mod finding;
 pub mod gpu;
+mod host;
 pub mod preload;
 pub mod system;

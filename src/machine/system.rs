@@ -44,18 +44,21 @@ fn system() -> Finding {
 fn shared_memory() -> Finding {
     match try_segment() {
         Ok(()) => Finding::good("memory", format!("sealed memory files of {} MiB work", SEGMENT_BYTES >> 20)),
-        Err((call, error)) => Finding::broken("memory", format!("{call} failed: {}", reason(&error))).hint(
+        Err((call, error)) => {
+            let finding = Finding::broken("memory", format!("{call} failed: {}", reason(&error)));
             match error.raw_os_error() {
                 Some(libc::ENOSYS | libc::EPERM) => {
-                    "a seccomp profile forbids memory files; allow memfd_create"
+                    finding.hint("a seccomp profile forbids memory files; allow memfd_create")
                 }
-                Some(libc::EFBIG) => "raise the limit of file sizes (ulimit -f)",
-                Some(libc::ENOMEM) => {
-                    "raise the limit of address space (ulimit -v) or the container's memory"
+                Some(libc::EFBIG) => {
+                    finding.hint("raise the limit of file sizes").command("ulimit -f unlimited")
                 }
-                _ => "the container's or service's limits may be too tight",
-            },
-        ),
+                Some(libc::ENOMEM) => finding
+                    .hint("raise the limit of address space, or the container's memory")
+                    .command("ulimit -v unlimited"),
+                _ => finding.hint("the container's or service's limits may be too tight"),
+            }
+        }
     }
 }
 
@@ -105,14 +108,16 @@ fn limits() -> Vec<Finding> {
     if files < 64 {
         findings.push(
             Finding::limited("limits", format!("{files} open files"))
-                .hint("raise the limit (ulimit -n 1024)"),
+                .hint("raise the limit")
+                .command("ulimit -n 1024"),
         );
     }
     let space = limit(libc::RLIMIT_AS);
     if space < 64 << 30 {
         findings.push(
             Finding::limited("limits", format!("{} MiB of address space", space >> 20))
-                .hint("CUDA itself reserves far more; ulimit -v unlimited"),
+                .hint("CUDA itself reserves far more")
+                .command("ulimit -v unlimited"),
         );
     }
     findings

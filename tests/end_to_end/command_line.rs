@@ -33,6 +33,19 @@ fn command_line_without_run_gets_a_hint() {
     assert!(ended.stderr.contains("'report'") && !ended.stderr.contains("gputrace run"), "{}", ended.stderr);
 }
 
+/// A first visit's words, each of which is a command of ours.
+#[test]
+fn command_line_that_is_empty_gets_what_to_type_next() {
+    let ended = refused(&[]);
+    let lines: Vec<_> = ended.stderr.lines().filter(|line| line.starts_with("  gputrace ")).collect();
+    let subcommands: Vec<_> = lines.iter().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(subcommands, ["demo", "doctor", "run", "report", "--help"], "{}", ended.stderr);
+    for name in &subcommands[..4] {
+        finish(gputrace().args([name, "--help"])).expect_code(0);
+    }
+    assert!(ended.stderr.lines().all(|line| line.chars().count() <= 100), "{}", ended.stderr);
+}
+
 #[test]
 fn command_line_that_attaches_gets_a_hint() {
     for words in [&["attach", "12"][..], &["run", "-p", "12"], &["run", "--pid=12"], &["record", "-p", "12"]]

@@ -6,8 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use serde_json::Value;
 
 use crate::harness::folder::Folder;
+use crate::harness::needs;
 use crate::harness::process::finish;
-use crate::harness::tool::{self, gputrace};
+use crate::harness::tool::{self, clean_command, gputrace};
 use crate::harness::users::{SharedFolder, VICTIM};
 
 #[test]
@@ -78,10 +79,75 @@ fn doctor_names_a_libcupti_that_is_none() {
     assert!(line.is_some_and(|line| line.starts_with("cupti    limited ")), "{}", ended.stdout);
 }
 
+/// The package is NVIDIA's for the release that the driver supports.
+#[test]
+fn doctor_prints_the_command_that_installs_a_libcupti() {
+    let folder = Folder::new();
+    fs::copy(tool::simulated_folder().join("libcuda.so.1"), folder.join("libcuda.so.1")).unwrap();
+    let ended = finish(gputrace().arg("doctor").env("LD_LIBRARY_PATH", folder.path())).expect_code(0);
+    if !ended.stdout.contains("no libcupti found") {
+        let test = "doctor_prints_the_command_that_installs_a_libcupti";
+        return needs::skipped(test, "there is a libcupti here");
+    }
+    let supported = ended.stdout.split_once("supports CUDA ").unwrap().1;
+    let major: u32 = supported.split('.').next().unwrap().parse().unwrap();
+    let package = if major >= 13 { String::new() } else { format!("-cu{major}") };
+    let command = format!(" $ pip install nvidia-cuda-cupti{package}\n");
+    assert!(ended.stdout.contains(&command), "{command}: {}", ended.stdout);
+}
+
 #[test]
 fn doctor_reports_that_the_library_is_switched_off() {
     let mut command = gputrace();
     command.arg("doctor").env("LD_LIBRARY_PATH", tool::simulated_folder()).env("GPUTRACE", "off");
     let ended = finish(&mut command).expect_code(1);
     assert!(ended.stdout.contains("GPUTRACE=off: the library does nothing"), "{}", ended.stdout);
+}
+
+/// Each case is a shell's line that makes a fault. Behind it come the commands that doctor prints for the
+/// fault, and a second doctor that no longer finds it.
+#[test]
+fn doctor_prints_commands_that_mend_what_it_found() {
+    let tool = gputrace();
+    let programs = std::path::Path::new(tool.get_program()).parent().unwrap().to_owned();
+    for (fault, finding) in [
+        ("export GPUTRACE=off", "GPUTRACE=off"),
+        ("export GPUTRACE_CUPTI=/etc/hostname", "GPUTRACE_CUPTI: /etc/hostname"),
+        ("export LD_PRELOAD=/nowhere/libgputrace.so", "/nowhere/libgputrace.so, which is not there"),
+        ("cp \"$(gputrace lib)\" .; export LD_PRELOAD=$PWD/libgputrace.so", "another gputrace's"),
+        ("export GPUTRACE_CACHE=\"$PWD/a b\"", "has a space or a colon in it"),
+        ("export GPUTRACE_CACHE=/proc/gputrace", "cannot keep it in /proc/gputrace"),
+        ("ulimit -S -n 40", "40 open files"),
+        ("ulimit -S -v 4000000", "of address space"),
+    ] {
+        let folder = Folder::new();
+        let doctor = |commands: &str| {
+            let mut shell = clean_command("sh");
+            let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+            shell.env("PATH", path).env("LD_LIBRARY_PATH", tool::simulated_folder());
+            shell.args(["-c", &format!("{fault}\n{commands}\ngputrace doctor || true")]);
+            finish(shell.current_dir(folder.path())).expect_code(0).stdout
+        };
+        let found = doctor("");
+        let mut rows = found.lines().skip_while(|line| !line.contains(finding)).skip(1);
+        assert!(rows.next().unwrap().trim_start().starts_with("hint: "), "{fault}: {found}");
+        let commands: Vec<_> = rows.map_while(|line| line.trim_start().strip_prefix("$ ")).collect();
+        assert!(!commands.is_empty(), "{fault}: {found}");
+        let mended = doctor(&commands.join("\n"));
+        if let Some(made) = commands[0].strip_prefix("export GPUTRACE_CACHE=") {
+            fs::remove_dir_all(made).unwrap();
+        }
+        assert!(!mended.contains(finding) && mended.contains("can be traced here"), "{fault}: {mended}");
+    }
+}
+
+#[test]
+fn doctor_under_the_library_traces_nothing_and_says_that_programs_are() {
+    let folder = Folder::new();
+    let mut command = gputrace();
+    command.arg("doctor").env("LD_PRELOAD", tool::library()).env("LD_LIBRARY_PATH", tool::simulated_folder());
+    let ended = finish(command.current_dir(folder.path())).expect_code(0);
+    assert!(ended.stdout.contains(": every CUDA program started here is traced\n"), "{}", ended.stdout);
+    assert_eq!(ended.stderr, "");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -1,18 +1,24 @@
 //! The commands of docs/guide run as they stand, on the simulated device.
 //!
 //! A folder in front of PATH has the programs that the commands name: each runs a small traced program.
-//! Commands that need a back end or a daemon are left out (otlp.rs and daemon.rs have those).
+//! Commands that need a back end or a daemon are left out (otlp.rs and daemon.rs have those), and so are those
+//! that scripts/check-manifests runs. What Slurm would do with its prolog has a test of its own.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{clean_command, gputrace};
+use crate::harness::tool::{clean_command, count, gputrace, report, simulated_folder};
 
-const LEFT_OUT: [&str; 3] = ["localhost", "/run/user/", "gputrace ctl "];
+const LEFT_OUT: [&str; 5] = ["localhost", "/run/user/", "/var/lib/", "gputrace ctl ", "TRACE_GPU=1"];
+
+/// A script for Slurm, as packaging/slurm has it.
+fn slurm(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/slurm").join(name)
+}
 
 #[track_caller]
 fn commands_run(page: &str, expected: usize) {
@@ -30,6 +36,7 @@ fn commands_run(page: &str, expected: usize) {
         ("python", &traced),
         ("torchrun", &traced),
         ("srun", "exec \"$@\""),
+        ("gputrace-task", &format!("exec {} \"$@\"", slurm("gputrace-task").display())),
         ("hostname", "echo machine"),
     ] {
         let path = programs.join(name);
@@ -66,4 +73,51 @@ fn commands_of_the_servers_guide_run() {
 #[test]
 fn commands_of_the_several_gpus_guide_run() {
     commands_run(include_str!("../../docs/guide/several-gpus.md"), 8);
+}
+
+#[test]
+fn commands_of_the_installation_guide_run() {
+    commands_run(include_str!("../../docs/guide/install.md"), 4);
+}
+
+#[test]
+fn commands_of_the_clusters_guide_run() {
+    commands_run(include_str!("../../docs/guide/clusters.md"), 3);
+}
+
+/// Slurm sets what a TaskProlog prints as `export NAME=value`.
+#[test]
+fn slurm_prolog_traces_the_tasks_of_jobs_that_ask_for_it() {
+    let folder = Folder::new();
+    let tool = gputrace();
+    let programs = Path::new(tool.get_program()).parent().unwrap().display();
+    let task = |asks: &str, path: &str| {
+        let mut prolog = clean_command(slurm("task-prolog"));
+        prolog.env("PATH", path).env("TRACE_GPU", asks).env("SLURM_SUBMIT_DIR", folder.path());
+        let said = finish(prolog.env("SLURM_JOB_ID", "7").env("SLURM_PROCID", "3")).expect_code(0);
+        let mut task = clean_command(compiled("basic", Link::Driver));
+        task.env("LD_LIBRARY_PATH", simulated_folder()).current_dir(folder.path());
+        for line in said.stdout.lines() {
+            let (name, value) = line.strip_prefix("export ").unwrap().split_once('=').unwrap();
+            task.env(name, value);
+        }
+        (said.stderr, finish(&mut task).expect_code(0))
+    };
+    let path = std::env::var("PATH").unwrap();
+    let with_tool = format!("{programs}:{path}");
+    for (asks, path) in [("0", &with_tool), ("1", &"/usr/bin:/bin".to_owned())] {
+        let (said, ended) = task(asks, path);
+        assert_eq!(said.contains("this task is not traced"), asks == "1", "{said}");
+        assert_eq!(ended.stderr, "");
+        assert!(!folder.join("gputrace-out").exists());
+    }
+    task("1", &with_tool);
+    let trace = folder.join("gputrace-out/job-7/task-3/trace.gputrace");
+    assert_eq!(count(&report(&[trace]), "launches"), 10);
+}
+
+#[test]
+fn slurm_task_without_a_command_explains_itself() {
+    let ended = finish(&mut clean_command(slurm("gputrace-task"))).expect_code(2);
+    assert!(ended.stderr.contains("srun gputrace-task python train.py"), "{}", ended.stderr);
 }

@@ -7,7 +7,9 @@ use crate::harness::folder::Folder;
 use crate::harness::needs;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{clean, count, gputrace, library, report, run, run_command};
+use crate::harness::tool::{
+    clean, clean_command, count, gputrace, library, report, run, run_command, simulated_folder,
+};
 
 #[test]
 fn lost_environment_leaves_a_program_in_its_session() {
@@ -52,8 +54,60 @@ fn lost_drivers_are_named_as_the_cause() {
         .arg(compiled("ends_with_nine", Link::Nothing));
     let ended = finish(&mut command).expect_code(9);
     if !ended.stderr.contains("\n  - there is no CUDA driver: ") {
-        needs::skipped("lost_drivers_are_named_as_the_cause", "there is a CUDA driver here");
+        return needs::skipped("lost_drivers_are_named_as_the_cause", "there is a CUDA driver here");
     }
+    assert!(
+        ended.stderr.contains("; gputrace demo and run --simulate work without one\n"),
+        "{}",
+        ended.stderr
+    );
+}
+
+/// A container's may be of 64 KiB, read-only or absent.
+#[test]
+fn lost_shared_memory_folder_changes_nothing() {
+    let folder = Folder::new();
+    let tool = gputrace();
+    let mut command = Command::new("unshare");
+    clean(&mut command);
+    let script = "mount -t tmpfs -o ro,size=64k tmpfs /dev/shm || exit 99; \
+                  exec \"$1\" run --simulate -o \"$2\" -- \"$3\"";
+    command.args(["-m", "sh", "-c", script, "sh"]).arg(tool.get_program());
+    let ended = finish(command.arg(folder.join("out")).arg(compiled("basic", Link::Driver)));
+    if ended.code() != Some(0) && ended.stderr.contains("unshare: ") || ended.code() == Some(99) {
+        let test = "lost_shared_memory_folder_changes_nothing";
+        return needs::skipped(test, &format!("no file system can be mounted: {}", ended.stderr));
+    }
+    ended.expect_code(0);
+    assert_eq!(count(&report(&[folder.join("out/trace.gputrace")]), "launches"), 10);
+}
+
+/// A login shell's profile has `export LD_PRELOAD=$(gputrace lib)`: programs without CUDA write nothing more,
+/// one with CUDA is traced, and `gputrace run` has its program for itself.
+#[test]
+fn lost_in_a_login_shell_the_library_traces_cuda_programs_alone() {
+    let folder = Folder::new();
+    let home = folder.path();
+    let export = format!("export LD_PRELOAD={} GPUTRACE_OUT={}/out\n", library().display(), home.display());
+    std::fs::write(folder.join(".profile"), export).unwrap();
+    let login = |script: &str| {
+        let mut shell = clean_command("sh");
+        shell.env("HOME", home).env("LD_LIBRARY_PATH", simulated_folder()).current_dir(home);
+        finish(
+            shell
+                .args(["-l", "-c", script])
+                .arg(gputrace().get_program())
+                .arg(compiled("basic", Link::Driver)),
+        )
+        .expect_code(0)
+    };
+    let ended = login("ls / | cat >/dev/null; env true; echo said");
+    assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("said\n", ""));
+    assert!(!folder.join("out").exists());
+    login("\"$1\"");
+    assert_eq!(count(&report(&[folder.join("out/trace.gputrace")]), "launches"), 10);
+    login("\"$0\" run --simulate -o run -- \"$1\"");
+    assert_eq!(count(&report(&[folder.join("run/trace.gputrace")]), "launches"), 10);
 }
 
 #[test]

@@ -56,6 +56,7 @@ mod rotation;
 mod sanitizers;
 mod secrets;
 mod sharing;
+mod shell_pages;
 mod signals;
 mod simulated_device;
 mod small_disk;

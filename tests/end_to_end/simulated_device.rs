@@ -89,6 +89,7 @@ fn runtime_api_program_gets_a_clear_refusal() {
     let traced = run("runtime_api").go().expect_code(4);
     let talk = traced.ended.stderr.to_lowercase();
     assert!(talk.contains("simulated") && talk.contains("cuda runtime"), "{talk}");
+    assert!(talk.contains("hint: run it on a machine with a gpu, without --simulate"), "{talk}");
 }
 
 #[test]

@@ -59,7 +59,10 @@ pub fn load(driver_version: c_int, simulated: bool) -> Result<Library, String> {
     if let Some(mapped) = mapped {
         return open(&mapped).map_err(|why| format!("the process's own {}: {why}", mapped.display()));
     }
-    let mut last = String::from("no libcupti was found; set GPUTRACE_CUPTI to one of CUDA 11.8 or later");
+    let mut last = String::from(
+        "no libcupti was found; gputrace doctor prints the command that installs one, or set GPUTRACE_CUPTI to one of CUDA \
+         11.8 or later",
+    );
     for candidate in candidates(driver_version, simulated) {
         match open(&candidate) {
             Ok(library) => return Ok(library),

@@ -13,7 +13,8 @@ pub fn explain_runtime_api() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         eprintln!(
-            "gputrace: the simulated device serves driver-API programs; this program uses the CUDA runtime (libcudart)"
+            "gputrace: the simulated device serves driver-API programs; this program uses the CUDA runtime (libcudart)\n  \
+             hint: run it on a machine with a GPU, without --simulate; gputrace demo shows a trace here"
         );
     });
 }
