@@ -56,12 +56,7 @@ fn device(index: u32) -> DeviceView {
         }),
         ..GpuMetrics::empty(index)
     };
-    DeviceView {
-        info,
-        sample,
-        history: (0..120).map(|at| Some(at * 5 / 6)).collect(),
-        allocations: Some(1247),
-    }
+    DeviceView { info, sample, history: (0..600).map(|at| Some(at / 6)).collect(), allocations: Some(1247) }
 }
 
 fn process(pid: u32) -> ProcessRow {
@@ -108,8 +103,16 @@ fn scene() -> Scene {
     }
 }
 
-fn text(scene: &Scene, view: &View, size: (u16, u16)) -> String {
-    crate::plain(scene, view, size, &Glyphs::ASCII)
+/// A whole frame, with the row of keys, which [`crate::plain`] leaves out.
+fn text(scene: &Scene, view: &View, (columns, rows): (u16, u16)) -> String {
+    let mut terminal = ratatui::Terminal::new(TestBackend::new(columns, rows)).unwrap();
+    let palette = Palette::new(false);
+    terminal.draw(|frame| crate::draw(frame, scene, view, &Glyphs::ASCII, palette)).unwrap();
+    let cells = terminal.backend().buffer().content();
+    let lines = cells
+        .chunks(usize::from(columns))
+        .map(|line| line.iter().map(|cell| cell.symbol()).collect::<String>());
+    lines.map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 #[test]

@@ -11,8 +11,8 @@ use crate::palette::{Glyphs, Palette};
 use crate::scene::DeviceView;
 use crate::text::{bytes, count, or_unknown, printable, rate};
 
-/// Samples of a minute at two a second, which is what the caller keeps.
-const HISTORY_SAMPLES: usize = 120;
+/// Samples of a minute at ten a second, which is what a monitor keeps.
+const HISTORY_SAMPLES: usize = 600;
 /// Rows of the panel with headings and a curve of four rows, and without headings.
 pub const TALL_ROWS: u16 = 19;
 pub const SHORT_ROWS: u16 = 11;
