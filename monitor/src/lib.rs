@@ -7,15 +7,22 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod backends;
 mod background;
 mod config;
 mod cuda_properties;
 mod device;
 mod error;
 mod history;
+mod identity;
 mod inventory;
 mod metrics;
 mod monitor;
+#[cfg(feature = "nvml")]
+mod nvml;
+mod pace;
+mod pci;
+mod plausible;
 mod process;
 mod source;
 mod subscription;
