@@ -3,10 +3,11 @@
 use std::sync::mpsc;
 use std::thread;
 
+use crate::backends::BACKENDS;
 use crate::config::MonitorConfig;
 use crate::device::{DeviceLink, GpuDeviceInfo};
 use crate::error::GpuMonitorError;
-use crate::source::{BACKENDS, Backend, Found};
+use crate::source::{Backend, Found};
 
 /// All devices of this machine, idle ones too.
 #[derive(Debug, Default)]
@@ -33,6 +34,7 @@ impl Inventory {
                     inventory.backends.extend(found.devices.iter().map(|_| *backend));
                     inventory.devices.extend(found.devices);
                     inventory.links.extend(found.links);
+                    inventory.problems.extend(found.problems);
                 }
                 Err(problem) => inventory.problems.push(problem),
             }

@@ -5,17 +5,26 @@
 //! thread of its own, so a driver call that never returns stops the samples of its device only, and the
 //! samples report it. What a device or its driver does not report is `None`, never 0.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// What the backends share stays unused where one is left out.
+#![cfg_attr(not(all(feature = "nvml", feature = "rocm", feature = "intel")), allow(dead_code))]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod backends;
 mod background;
 mod config;
 mod cuda_properties;
 mod device;
 mod error;
 mod history;
+mod identity;
 mod inventory;
 mod metrics;
 mod monitor;
+#[cfg(feature = "nvml")]
+mod nvml;
+mod pace;
+mod pci;
+mod plausible;
 mod process;
 mod source;
 mod subscription;

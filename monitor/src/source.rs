@@ -21,6 +21,8 @@ pub type Opened = Result<Box<dyn Source>, GpuMonitorError>;
 pub struct Found {
     pub devices: Vec<GpuDeviceInfo>,
     pub links: Vec<DeviceLink>,
+    /// Of single devices that cannot be read.
+    pub problems: Vec<GpuMonitorError>,
 }
 
 /// A way to read devices. Both functions may hang, so they run on threads of their own.
@@ -33,6 +35,3 @@ pub struct Backend {
     pub list: fn(&MonitorConfig, u32) -> Result<Found, GpuMonitorError>,
     pub open: fn(&GpuDeviceInfo, &MonitorConfig) -> Opened,
 }
-
-/// All that this build has, in the order of their devices.
-pub const BACKENDS: &[Backend] = &[];
