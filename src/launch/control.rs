@@ -14,7 +14,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use gputrace_collector::flight_recorder::DumpReason;
-use gputrace_collector::live::Board;
+use gputrace_collector::live::LiveView;
 use gputrace_collector::otlp::Sender;
 use gputrace_collector::session::{Handle, is_own_peer, listen_for_talk};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ pub struct About {
     /// Who knows how sending spans goes, where any are sent.
     pub sender: Option<Sender>,
     /// The live tables; empty where the model does not run live.
-    pub board: Arc<Board>,
+    pub live_view: Arc<LiveView>,
 }
 
 /// The socket in a session's folder.
@@ -183,7 +183,7 @@ fn answer(peer: UnixStream, about: &About, handle: &Handle) -> io::Result<()> {
     let question = question(&peer)?;
     let answer = match question.trim_end() {
         STATUS => status(about, handle),
-        TABLES => json!({ "tables": about.board.tables() }),
+        TABLES => json!({ "tables": about.live_view.tables() }),
         DUMP => match handle.dump_and_wait(DumpReason::Request, DUMP_LIMIT) {
             Ok(path) => json!({ "dump": std::path::absolute(&path).unwrap_or(path) }),
             Err(why) => json!({ "error": why }),

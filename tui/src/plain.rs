@@ -8,7 +8,8 @@ use crate::palette::{Glyphs, Palette};
 use crate::scene::Scene;
 use crate::view::View;
 
-/// A frame of that size without styles and keys. Lines have no blanks at their ends, and the text no empty lines at its end.
+/// A frame of that size without styles and keys. Lines have no blanks at their ends, and the text no empty
+/// lines at its end.
 pub fn plain(scene: &Scene, view: &View, (columns, rows): (u16, u16), glyphs: &Glyphs) -> String {
     let Ok(mut terminal) = Terminal::new(TestBackend::new(columns, rows));
     let Ok(_) = terminal.draw(|frame| draw(frame, scene, view, glyphs, Palette::new(false)));

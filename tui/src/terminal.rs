@@ -1,7 +1,7 @@
 //! The terminal's state: raw mode and the second screen, restored on every way out.
 //!
-//! A signal that ends the program restores them first: its handler writes fixed bytes and sets the saved attributes,
-//! which are the only things that a handler may do, and raises the signal again.
+//! A signal that ends the program restores them first: its handler writes fixed bytes and sets the saved
+//! attributes, which are the only things that a handler may do, and raises the signal again.
 
 use std::fmt;
 use std::io::{self, Stdout};
@@ -124,7 +124,8 @@ fn restore() {
     if !IS_SHOWN.swap(false, Ordering::SeqCst) {
         return;
     }
-    // SAFETY: a live buffer and its length; the result changes nothing, since there is no other way to restore.
+    // SAFETY: a live buffer and its length; the result changes nothing, since there is no other way to
+    // restore.
     unsafe { libc::write(libc::STDOUT_FILENO, RESTORE.as_ptr().cast(), RESTORE.len()) };
     if let Some(saved) = SAVED.get() {
         // SAFETY: tcsetattr reads one termios, which is never changed once it is set.
@@ -134,8 +135,8 @@ fn restore() {
 
 extern "C" fn ends(signal: libc::c_int) {
     restore();
-    // SAFETY: both calls take plain numbers and are async-signal-safe. The signal is blocked here, so it comes
-    // when the handler returns, and then ends the program.
+    // SAFETY: both calls take plain numbers and are async-signal-safe. The signal is blocked here, so it
+    // comes when the handler returns, and then ends the program.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);

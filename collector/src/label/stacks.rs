@@ -257,8 +257,8 @@ impl<'a> StackNames<'a> {
         }
     }
 
-    /// The frame that a stack's operations are charged to: the innermost of user code, or the innermost if there
-    /// is none. A `<string>` counts as user code only if there is no other.
+    /// The frame that a stack's operations are charged to: the innermost of user code, or the innermost if
+    /// there is none. A `<string>` counts as user code only if there is no other.
     pub fn charged<'f>(&self, frames: &'f [StackFrame]) -> Option<&'f StackFrame> {
         let innermost =
             |is: &dyn Fn(&Line) -> bool| frames.iter().rev().find(|frame| self.line(frame).is_some_and(is));

@@ -1,19 +1,20 @@
 //! Tables of a running session, for whoever watches it: top kernels, lines, streams and copies.
 //!
-//! [`LiveAggregates`] is the session's aggregates and makes the tables twice a second, on the processing thread, while
-//! somebody has asked a [`Board`] for them in the last seconds; otherwise it costs nothing.
+//! [`LiveAggregates`] is the session's aggregates and makes the tables twice a second, on the processing
+//! thread, while somebody has asked a [`LiveView`] for them in the last seconds; otherwise it costs
+//! nothing.
 
-mod board;
 mod process;
 mod tables;
+mod view;
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-pub use board::Board;
 pub use process::LiveProcess;
 pub use tables::{LiveRow, LiveTables};
+pub use view::LiveView;
 
 use crate::aggregate::Aggregates;
 use crate::batch::{ProcessBegin, SessionBegin};
@@ -23,11 +24,11 @@ use crate::model::operation::{HostCall, Operation};
 use crate::model::process_snapshot::ProcessSnapshot;
 use crate::model::sink::Sink;
 
-/// The aggregates of a running session, with the board that shows them.
+/// The aggregates of a running session, with the view that shows them.
 #[derive(Debug, Default)]
 pub struct LiveAggregates {
     pub aggregates: Aggregates,
-    pub board: Arc<Board>,
+    pub view: Arc<LiveView>,
     running: FxHashMap<u32, Observed>,
 }
 
@@ -62,12 +63,12 @@ impl Sink for LiveAggregates {
     fn time_passes(&mut self, number: u32, now_ns: u64, definitions: &Definitions) {
         let Some(observed) = self.running.get(&number) else { return };
         let make = || LiveTables::new(&self.aggregates, (number, observed.process()), definitions);
-        self.board.refresh(number, now_ns, make);
+        self.view.refresh(number, now_ns, make);
     }
 
     fn process_ends(&mut self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
         self.aggregates.process_ends(number, last_seen_ns, definitions);
         self.running.remove(&number);
-        self.board.forget(number);
+        self.view.forget(number);
     }
 }

@@ -11,7 +11,8 @@ use crate::model::process_snapshot::ProcessSnapshot;
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct LiveProcess {
     pub pid: u32,
-    /// Allocations of device and managed memory that were not freed; `None` once a context ended, or after too many.
+    /// Allocations of device and managed memory that were not freed; `None` once a context ended, or after
+    /// too many.
     pub allocations: Option<u64>,
     /// The mean time of a hook, of those that were measured.
     pub hook_cost_ns: Option<f64>,

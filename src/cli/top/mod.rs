@@ -135,14 +135,12 @@ fn watch(mut terminal: Terminal, interval: Duration) -> Result<u8, Failure> {
         }
         terminal.show(&scene, &view).map_err(failed)?;
         let event = terminal.event(due.saturating_duration_since(Instant::now())).map_err(failed)?;
-        match event {
-            Some(Event::Key(pressed)) => match key(pressed, &mut view, &scene) {
-                Action::Nothing => {}
-                Action::Quit => return Ok(exit_code::SUCCESS),
-                Action::Signal(pending) => view.message = signal(pending),
-            },
-            // A new size is drawn at once; nothing else matters.
-            Some(_) | None => {}
+        // Of other events only a new size matters, and the next frame has it.
+        let Some(Event::Key(pressed)) = event else { continue };
+        match key(pressed, &mut view, &scene) {
+            Action::Nothing => {}
+            Action::Quit => return Ok(exit_code::SUCCESS),
+            Action::Signal(pending) => view.message = signal(pending),
         }
     }
 }

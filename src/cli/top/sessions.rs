@@ -17,18 +17,18 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// A session, and its processes by pid.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct LiveSession {
     view: SessionView,
     processes: Vec<LiveProcess>,
 }
 
 /// Asks all sessions again and again, on a thread of its own, until this value goes.
-pub struct Sessions(Arc<Mutex<Vec<Found>>>);
+pub struct Sessions(Arc<Mutex<Vec<LiveSession>>>);
 
 impl Sessions {
     pub fn start(interval: Duration) -> Sessions {
         let latest = Arc::new(Mutex::new(Vec::new()));
-        let weak: Weak<Mutex<Vec<Found>>> = Arc::downgrade(&latest);
+        let weak: Weak<Mutex<Vec<LiveSession>>> = Arc::downgrade(&latest);
         let poll = move || {
             while let Some(latest) = weak.upgrade() {
                 let found = all();
@@ -42,23 +42,23 @@ impl Sessions {
         Sessions(latest)
     }
 
-    pub fn latest(&self) -> Vec<Found> {
+    pub fn latest(&self) -> Vec<LiveSession> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// All sessions that answer now.
-pub fn all() -> Vec<Found> {
+pub fn all() -> Vec<LiveSession> {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let (_, sessions) = private_folder::sessions(own);
     let usable = sessions.iter().filter(|session| session.usable.is_ok());
-    let mut found: Vec<Found> =
+    let mut found: Vec<LiveSession> =
         usable.filter_map(|session| ask(&session.path.join(control::SOCKET))).collect();
     found.sort_by_key(|found| found.view.pid);
     found
 }
 
-fn ask(socket: &Path) -> Option<Found> {
+fn ask(socket: &Path) -> Option<LiveSession> {
     let status = control::ask(socket, STATUS, LIMIT).ok()?;
     let tables = control::ask(socket, TABLES, LIMIT).ok();
     let tables = tables.and_then(|answer| serde_json::from_value(answer["tables"].clone()).ok());
@@ -87,7 +87,7 @@ fn ask(socket: &Path) -> Option<Found> {
             copies: rows(tables.copies),
         },
     };
-    Some(Found { view, processes: tables.processes })
+    Some(LiveSession { view, processes: tables.processes })
 }
 
 fn rows(rows: Vec<LiveRow>) -> Vec<TableRow> {
@@ -101,7 +101,7 @@ fn rows(rows: Vec<LiveRow>) -> Vec<TableRow> {
 }
 
 /// Adds the sessions to a scene, and marks its processes that are traced.
-pub fn add(scene: &mut Scene, found: Vec<Found>) {
+pub fn add(scene: &mut Scene, found: Vec<LiveSession>) {
     for process in &mut scene.processes {
         if process.is_host_pid {
             continue;

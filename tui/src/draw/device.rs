@@ -95,12 +95,11 @@ fn memory(device: &DeviceView, columns: u16, glyphs: &Glyphs, palette: Palette) 
 fn power(device: &DeviceView, glyphs: &Glyphs, palette: Palette, is_tall: bool) -> Vec<Line<'static>> {
     let power = device.sample.power.clone().unwrap_or_default();
     let thermal = device.sample.thermal.clone().unwrap_or_default();
-    let watts = |watts: f32| format!("{watts:.0}");
-    let power = format!(
-        "Power: {} / {} W",
-        or_unknown(power.power_draw_watts, watts),
-        or_unknown(power.power_limit_watts, watts)
-    );
+    let power = match (power.power_draw_watts, power.power_limit_watts) {
+        (None, _) => "Power: N/A".to_owned(),
+        (Some(draw), None) => format!("Power: {draw:.0} W"),
+        (Some(draw), Some(limit)) => format!("Power: {draw:.0} / {limit:.0} W"),
+    };
     let temperature = match thermal.temperature_celsius {
         None => vec![Span::raw("Temp:  N/A")],
         Some(celsius) => {

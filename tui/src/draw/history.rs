@@ -9,8 +9,8 @@ use crate::palette::{Glyphs, Palette};
 /// The width of `100% ┤`.
 const AXIS_COLUMNS: u16 = 6;
 
-/// The curve in that many columns and rows, with its axis. Each column shows the highest value of its samples; a
-/// column in which nothing is known stays empty.
+/// The curve in that many columns and rows, with its axis. Each column shows the highest value of its
+/// samples; a column in which nothing is known stays empty.
 pub fn history<'t>(
     samples: &VecDeque<Option<u32>>,
     samples_max: usize,

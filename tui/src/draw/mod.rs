@@ -1,5 +1,5 @@
-//! Draws a scene as the view wants it. Every size of terminal has a frame; what does not fit is left out from the
-//! bottom, and the footer stays.
+//! Draws a scene as the view wants it. Every size of terminal has a frame; what does not fit is left out
+//! from the bottom, and the footer stays.
 
 mod bar;
 mod device;

@@ -55,15 +55,14 @@ fn heading<'t>(session: &SessionView, index: usize, sessions: usize, palette: Pa
     vec![
         Line::raw(format!("Session {}: {}{which}", session.pid, printable(&session.command))),
         Line::from(vec![
+            lost,
             Span::raw(format!(
-                "{} launches, {} calls, {} device records, {:.0} events/s, ",
+                "{cost}, {:.0} events/s, {} launches, {} calls, {} device records",
+                session.events_per_second,
                 count(session.launches),
                 count(session.host_calls),
                 count(session.device_records),
-                session.events_per_second,
             )),
-            lost,
-            Span::raw(cost),
         ]),
     ]
 }

@@ -10,23 +10,23 @@ use crate::stream::clock::monotonic_ns;
 
 /// Tables are made for this long after somebody asked.
 const WATCHED_NS: u64 = 5_000_000_000;
-/// The share of the processing thread's time that tables may take is about this much of each half second. Processes
-/// beyond that are left out until the next time.
+/// The share of the processing thread's time that tables may take is about this much of each half second.
+/// Processes beyond that are left out until the next time.
 const BUDGET_NS: u64 = 50_000_000;
 const HALF_SECOND_NS: u64 = 500_000_000;
-/// How long [`Board::tables`] waits for the first tables.
+/// How long [`LiveView::tables`] waits for the first tables.
 const FIRST_LIMIT: Duration = Duration::from_millis(1200);
 
 #[derive(Debug, Default)]
-pub struct Board {
+pub struct LiveView {
     /// When somebody asked last, on CLOCK_MONOTONIC; 0 for never.
     asked_ns: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<ViewState>,
     made: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ViewState {
     /// By process number.
     tables: BTreeMap<u32, LiveTables>,
     made_ns: u64,
@@ -35,14 +35,14 @@ struct State {
     spent_ns: u64,
 }
 
-impl Board {
+impl LiveView {
     /// The tables of all running processes together, at most a second or two old. Waits for them at the first
     /// time; `None` if none are made, as in a session that keeps its last seconds only.
     pub fn tables(&self) -> Option<LiveTables> {
         let asked_ns = monotonic_ns();
         self.asked_ns.store(asked_ns, Ordering::Relaxed);
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_old = |state: &mut State| asked_ns.saturating_sub(state.made_ns) > WATCHED_NS;
+        let is_old = |state: &mut ViewState| asked_ns.saturating_sub(state.made_ns) > WATCHED_NS;
         let waited = self.made.wait_timeout_while(state, FIRST_LIMIT, is_old);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         (state.made_ns != 0).then(|| state.tables.values().fold(LiveTables::default(), LiveTables::with))
@@ -89,36 +89,36 @@ mod tests {
 
     #[test]
     fn tables_are_made_only_while_somebody_watches() {
-        let board = Board::default();
-        board.refresh(1, monotonic_ns(), || panic!("nobody watches"));
-        assert_eq!(board.tables(), None);
-        board.refresh(1, monotonic_ns(), || tables("a"));
-        assert_eq!(board.tables().unwrap().kernels[0].name, "a");
-        board.refresh(1, monotonic_ns() + WATCHED_NS + 1, || panic!("nobody has watched for long"));
+        let view = LiveView::default();
+        view.refresh(1, monotonic_ns(), || panic!("nobody watches"));
+        assert_eq!(view.tables(), None);
+        view.refresh(1, monotonic_ns(), || tables("a"));
+        assert_eq!(view.tables().unwrap().kernels[0].name, "a");
+        view.refresh(1, monotonic_ns() + WATCHED_NS + 1, || panic!("nobody has watched for long"));
     }
 
     #[test]
     fn first_question_waits_for_the_tables() {
-        let board = Arc::new(Board::default());
-        let maker = Arc::clone(&board);
+        let view = Arc::new(LiveView::default());
+        let maker = Arc::clone(&view);
         let thread = thread::spawn(move || {
             for _ in 0..1000 {
                 maker.refresh(7, monotonic_ns(), || tables("late"));
                 thread::sleep(Duration::from_millis(1));
             }
         });
-        assert_eq!(board.tables().unwrap().kernels[0].name, "late");
+        assert_eq!(view.tables().unwrap().kernels[0].name, "late");
         thread.join().unwrap();
     }
 
     #[test]
     fn processes_are_added_up_and_forgotten() {
-        let board = Board::default();
-        assert_eq!(board.tables(), None);
-        board.refresh(1, monotonic_ns(), || tables("a"));
-        board.refresh(2, monotonic_ns(), || tables("a"));
-        assert_eq!(board.tables().unwrap().kernels[0].calls, 2);
-        board.forget(2);
-        assert_eq!(board.tables().unwrap().kernels[0].calls, 1);
+        let view = LiveView::default();
+        assert_eq!(view.tables(), None);
+        view.refresh(1, monotonic_ns(), || tables("a"));
+        view.refresh(2, monotonic_ns(), || tables("a"));
+        assert_eq!(view.tables().unwrap().kernels[0].calls, 2);
+        view.forget(2);
+        assert_eq!(view.tables().unwrap().kernels[0].calls, 1);
     }
 }
