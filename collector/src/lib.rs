@@ -16,6 +16,7 @@ pub mod flame;
 pub mod flight_recorder;
 mod histogram;
 pub mod label;
+pub mod live;
 pub mod metrics;
 pub mod model;
 pub mod names;

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -149,10 +150,11 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
     let command = command_line::masked(&config.begin.command);
     let trace = config.trace_path.clone();
     let (sinks, sending) = otlp::start(&settings.otlp, Audience::Nobody, DRAIN);
+    let live_view = Arc::clone(&sinks.0.view);
     match Recorder::start(config, sinks) {
         Ok(recorder) => {
             let output = folder.path().to_owned();
-            let about = About { kind: "collect", command, output, sender: sending.sender() };
+            let about = About { kind: "collect", command, output, sender: sending.sender(), live_view };
             let control =
                 flight_recorder::listen_alone(about, recorder.handle(), settings.limits.flight.is_some());
             Ok((recorder, folder, control, sending))

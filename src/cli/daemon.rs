@@ -5,6 +5,7 @@ use std::fs::{self, DirBuilder, File};
 use std::mem::zeroed;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gputrace_collector::session::{ProcessSource, Recorder, RecorderConfig};
@@ -52,6 +53,7 @@ pub fn collect(
     let (sinks, mut sending) = otlp::start(&settings.otlp, Audience::Person, recording::DRAIN);
     // Of a trace that is cut, each file is added up by itself, once it is closed.
     let (aggregates, sent) = sinks;
+    let live_view = Arc::clone(&aggregates.view);
     let sinks = (rotation.is_none().then_some(aggregates), sent);
     let recorder = Recorder::start(config, sinks).inspect_err(|_| {
         // The trace file was made for this collector alone; nothing is in it.
@@ -62,6 +64,7 @@ pub fn collect(
         command: Vec::new(),
         output: folder.path().to_owned(),
         sender: sending.sender(),
+        live_view,
     };
     let control = flight_recorder::listen_alone(about, recorder.handle(), settings.limits.flight.is_some());
     if let Some(socket) = recorder.socket_path() {

@@ -9,13 +9,13 @@ use crate::cli::failure::Failure;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{
     collect, completions, ctl, demo, doctor, exit_code, export, flamegraph, library, man, no_subcommand,
-    options, printable, report, run, stdout, variables,
+    options, printable, report, run, stdout, top, variables,
 };
 
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
 
 /// The subcommands: clap's description and the function of each.
-const SUBCOMMANDS: [(fn() -> Command, Run); 10] = [
+const SUBCOMMANDS: [(fn() -> Command, Run); 13] = [
     (run::command, run::main),
     (demo::command, demo::main),
     (library::command, library::main),
@@ -25,6 +25,7 @@ const SUBCOMMANDS: [(fn() -> Command, Run); 10] = [
     (flamegraph::command, flamegraph::main),
     (export::command, export::main),
     (ctl::command, ctl::main),
+    (top::command, top::main),
     (demo::workload_command, demo::workload_main),
 ];
 

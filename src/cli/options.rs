@@ -95,7 +95,7 @@ impl Setting {
 }
 
 /// In the order of the help pages.
-pub static SETTINGS: [&Setting; 32] = [
+pub static SETTINGS: [&Setting; 35] = [
     &OUTPUT,
     &SWITCH,
     &DEVICE_TIMES,
@@ -119,6 +119,8 @@ pub static SETTINGS: [&Setting; 32] = [
     &ALL_SPANS,
     &SPANS_PER_SECOND,
     &METRICS_KERNELS,
+    &NVML,
+    &SYSFS,
     &CACHE,
     &COLLECTOR,
     &SESSION,
@@ -128,6 +130,7 @@ pub static SETTINGS: [&Setting; 32] = [
     &SIM_PACE,
     &SIM_CHANGES_RECORDS,
     &SIM_FAIL,
+    &SIM_NVML,
 ];
 
 pub static OUTPUT: Setting = Setting {
@@ -338,6 +341,19 @@ pub static METRICS_KERNELS: Setting = Setting {
     )
 };
 
+pub static NVML: Setting = Setting {
+    default: "the installed one",
+    help: "The libnvidia-ml to read NVIDIA's devices by",
+    details: "devices and monitor look for libnvidia-ml.so.1 where the loader, containers and WSL have it.",
+    ..Setting::new("GPUTRACE_NVML", Kind::Path("FILE"), Reader::Program)
+};
+
+pub static SYSFS: Setting = Setting {
+    default: "/sys",
+    help: "The folder to read AMD's and Intel's devices from",
+    ..Setting::new("GPUTRACE_SYSFS", Kind::Path("DIR"), Reader::Program)
+};
+
 pub static CACHE: Setting = Setting {
     default: "~/.cache/gputrace",
     help: "Where the preload library is kept for auto-collect",
@@ -388,6 +404,11 @@ pub static SIM_CHANGES_RECORDS: Setting = Setting {
 pub static SIM_FAIL: Setting = Setting {
     help: "Calls of the simulated driver that fail: the Nth call of which function, and with which code",
     ..Setting::new("GPUTRACE_SIM_FAIL", Kind::Text("FUNCTION:NTH=CODE,…"), Reader::Simulator)
+};
+
+pub static SIM_NVML: Setting = Setting {
+    help: "The script that the simulated libnvidia-ml plays",
+    ..Setting::new("GPUTRACE_SIM_NVML", Kind::Path("FILE"), Reader::Simulator)
 };
 
 /// The setting with that option, with or without its dashes, or that variable.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::Arg;
 use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::live::LiveAggregates;
 use gputrace_collector::metrics::{self, Metrics, Settings};
 use gputrace_collector::otlp::{
     Asked, ExportStatus, Exporter, ExporterConfig, OnDiagnostic, OnFull, Sender, Signal, SignalStatus,
@@ -25,7 +26,7 @@ use crate::cli::talk::say;
 use crate::launch::signals;
 
 /// What the model of a live session feeds.
-pub type Sinks = (Aggregates, SentSinks);
+pub type Sinks = (LiveAggregates, SentSinks);
 /// Those whose findings are sent.
 type SentSinks = (Option<SpanSink<SpanBatcher>>, Option<Metrics<metrics::MetricsSender>>);
 
@@ -154,7 +155,7 @@ pub fn start(request: &Request, audience: Audience, limit: Duration) -> (Sinks, 
         complaints.iter().for_each(|complaint| notify(complaint));
         Metrics::new(metrics::MetricsSender::new(sender, OnFull::DropsOldest), settings.clone())
     });
-    ((Aggregates::default(), (spans, metrics)), Sending { exporter: Some(exporter), limit, ..nothing })
+    ((LiveAggregates::default(), (spans, metrics)), Sending { exporter: Some(exporter), limit, ..nothing })
 }
 
 impl Sending {
@@ -165,7 +166,7 @@ impl Sending {
 
     /// Takes the spans out of a recording that has ended, and begins to send the last of them.
     pub fn take_last(&mut self, recording: Recording<Sinks>) -> Recording<Aggregates> {
-        let (recording, (spans, metrics)) = recording.with_sink(|sinks| sinks);
+        let (recording, (spans, metrics)) = recording.with_sink(|(live, sent)| (live.aggregates, sent));
         let mut complaints = Vec::new();
         if let Some(spans) = spans {
             let (found, live) = spans.finish();

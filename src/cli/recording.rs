@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gputrace_collector::aggregate::Aggregates;
@@ -196,6 +197,7 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
     let config = preparation.recorder_config(request);
     let command = command_line::masked(&config.begin.command);
     let (sinks, sending) = otlp::start(&request.settings.otlp, Audience::Person, DRAIN);
+    let live_view = Arc::clone(&sinks.0.view);
     let recorder = match Recorder::start(config, sinks) {
         Ok(recorder) => recorder,
         Err(error) => {
@@ -206,7 +208,7 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
     let variables = preparation.variables(request, &recorder);
     let before = signals::take_over();
     let output = preparation.folder.path().to_owned();
-    let about = About { kind: "run", command, output, sender: sending.sender() };
+    let about = About { kind: "run", command, output, sender: sending.sender(), live_view };
     let is_flight_recorder = request.settings.limits.flight.is_some();
     let control =
         flight_recorder::listen(Ok(preparation.session.path()), about, recorder.handle(), is_flight_recorder);

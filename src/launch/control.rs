@@ -14,6 +14,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use gputrace_collector::flight_recorder::DumpReason;
+use gputrace_collector::live::LiveView;
 use gputrace_collector::otlp::Sender;
 use gputrace_collector::session::{Handle, is_own_peer, listen_for_talk};
 use serde_json::{Value, json};
@@ -22,6 +23,8 @@ use serde_json::{Value, json};
 pub const SOCKET: &str = "control";
 pub const STATUS: &str = "status";
 pub const DUMP: &str = "dump";
+/// Asks for the live tables, which `gputrace top` shows.
+pub const TABLES: &str = "tables";
 /// How long a dump may take that somebody waits for.
 pub const DUMP_LIMIT: Duration = Duration::from_secs(60);
 /// How long who asks may take to ask, and to take the answer.
@@ -42,6 +45,8 @@ pub struct About {
     pub output: PathBuf,
     /// Who knows how sending spans goes, where any are sent.
     pub sender: Option<Sender>,
+    /// The live tables; empty where the model does not run live.
+    pub live_view: Arc<LiveView>,
 }
 
 /// The socket in a session's folder.
@@ -178,6 +183,7 @@ fn answer(peer: UnixStream, about: &About, handle: &Handle) -> io::Result<()> {
     let question = question(&peer)?;
     let answer = match question.trim_end() {
         STATUS => status(about, handle),
+        TABLES => json!({ "tables": about.live_view.tables() }),
         DUMP => match handle.dump_and_wait(DumpReason::Request, DUMP_LIMIT) {
             Ok(path) => json!({ "dump": std::path::absolute(&path).unwrap_or(path) }),
             Err(why) => json!({ "error": why }),

@@ -64,6 +64,7 @@ mod spans;
 mod surroundings;
 mod threads;
 mod tight_limits;
+mod top;
 mod torch_stacks;
 mod traps;
 mod variables;

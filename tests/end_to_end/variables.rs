@@ -72,9 +72,16 @@ fn switch_is_checked_too() {
 fn table_of_variables_is_complete() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut named = BTreeSet::new();
-    for folder in
-        ["src", "interpose/src", "producer/src", "callstack/src", "cupti-sys/src", "collector/src", "sim"]
-    {
+    for folder in [
+        "src",
+        "interpose/src",
+        "producer/src",
+        "callstack/src",
+        "cupti-sys/src",
+        "collector/src",
+        "monitor/src",
+        "sim",
+    ] {
         collect(&root.join(folder), &mut named);
     }
     let page = finish(gputrace().args(["help", "variables"])).expect_code(0).stdout;

@@ -147,6 +147,11 @@ impl Stacks {
         }
     }
 
+    /// In no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (&StackKey, &Weight)> {
+        self.weights.iter()
+    }
+
     /// By key.
     pub fn sorted(&self) -> Vec<(StackKey, Weight)> {
         let mut all: Vec<_> = self.weights.iter().map(|(key, weight)| (*key, *weight)).collect();

@@ -92,15 +92,22 @@ pub struct StackNames<'a> {
 
 impl<'a> StackNames<'a> {
     pub fn new(totals: &'a Totals) -> StackNames<'a> {
-        let processes: FxHashMap<u32, &Definitions> =
-            totals.processes.iter().map(|process| (process.number, &process.definitions)).collect();
+        let processes = totals.processes.iter().map(|process| (process.number, &process.definitions));
+        StackNames::of(processes.collect(), Natives::new(totals))
+    }
+
+    /// The frames of one process that runs. Native frames have no names yet: symbols are read at the end.
+    pub fn of_running(process: u32, definitions: &'a Definitions) -> StackNames<'a> {
+        StackNames::of(FxHashMap::from_iter([(process, definitions)]), Natives::default())
+    }
+
+    fn of(processes: FxHashMap<u32, &'a Definitions>, natives: Natives) -> StackNames<'a> {
         // Short names depend on all defined files, not on the stacks asked for: every output shows the same
         // names.
         let mut paths: FxHashMap<&[u8], Arc<str>> = FxHashMap::default();
-        for (_, code) in totals.processes.iter().flat_map(|process| process.definitions.codes()) {
+        for (_, code) in processes.values().flat_map(|definitions| definitions.codes()) {
             paths.entry(code.file).or_insert_with(|| readable(code.file));
         }
-        let natives = Natives::new(totals);
         let sources: FxHashSet<&str> = natives.files().collect();
         StackNames {
             files: FileNames::new(paths.into_values().chain(sources.into_iter().map(Arc::from))),
@@ -110,7 +117,7 @@ impl<'a> StackNames<'a> {
             lines: Vec::new(),
             numbers: FxHashMap::default(),
             roles: Vec::new(),
-            table_bytes_left: totals.processes.iter().map(|process| process.definitions.code_bytes()).sum(),
+            table_bytes_left: processes.values().map(|definitions| definitions.code_bytes()).sum(),
             processes,
         }
     }
@@ -248,6 +255,20 @@ impl<'a> StackNames<'a> {
             StackFrame::Line(number) => self.lines.get(*number),
             _ => None,
         }
+    }
+
+    /// The frame that a stack's operations are charged to: the innermost of user code, or the innermost if
+    /// there is none. A `<string>` counts as user code only if there is no other.
+    pub fn charged<'f>(&self, frames: &'f [StackFrame]) -> Option<&'f StackFrame> {
+        let innermost =
+            |is: &dyn Fn(&Line) -> bool| frames.iter().rev().find(|frame| self.line(frame).is_some_and(is));
+        innermost(&Line::is_written).or_else(|| innermost(&|line| line.own)).or_else(|| innermost(&|_| true))
+    }
+
+    /// The text of the line that a stack's operations are charged to.
+    pub fn charged_line(&mut self, process: u32, stack: u32) -> Option<String> {
+        let frames = self.frames(process, stack);
+        Some(self.text(self.charged(&frames)?))
     }
 
     /// A frame as one line of text.

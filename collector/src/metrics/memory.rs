@@ -152,6 +152,12 @@ impl MemoryUse {
         NAMES.into_iter().zip(&mut self.kinds)
     }
 
+    /// Live allocations of the device's memory, managed memory included.
+    pub fn live_on_device(&self) -> u64 {
+        let of_host = [memory::PINNED, memory::REGISTERED, memory::PAGEABLE].map(usize::from);
+        self.live.values().flatten().filter(|live| !of_host.contains(&live.kind)).count() as u64
+    }
+
     /// Whether the memory in use is known.
     pub fn is_known(&self) -> bool {
         self.forgotten == 0

@@ -20,6 +20,7 @@ mod sink;
 mod tests;
 mod total;
 
+pub(crate) use memory::MemoryUse;
 pub use otlp_json::MetricJson;
 pub use sender::MetricsSender;
 pub use settings::{KERNELS_MAX, Preference, Settings, Temporality};

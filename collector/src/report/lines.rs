@@ -208,7 +208,7 @@ fn add(
         let mut weight = Weight::default();
         leaves.iter().for_each(|(_, of_leaf)| weight.add(*of_leaf));
         let frames = stacks.frames(process, stack);
-        let Some(charged) = charged(stacks, &frames) else {
+        let Some(charged) = stacks.charged(&frames) else {
             no_line.add(weight);
             continue;
         };
@@ -229,13 +229,6 @@ fn add(
     no_line
 }
 
-/// The frame that a stack's operations are charged to.
-fn charged<'f>(stacks: &StackNames<'_>, frames: &'f [StackFrame]) -> Option<&'f StackFrame> {
-    let innermost =
-        |is: &dyn Fn(&Line) -> bool| frames.iter().rev().find(|frame| stacks.line(frame).is_some_and(is));
-    innermost(&Line::is_written).or_else(|| innermost(&|line| line.own)).or_else(|| innermost(&|_| true))
-}
-
 /// The location that a stack's operations are charged to.
 pub(super) fn charged_location(
     stacks: &mut StackNames<'_>,
@@ -243,7 +236,7 @@ pub(super) fn charged_location(
     stack: u32,
 ) -> Option<CodeLocation> {
     let frames = stacks.frames(process, stack);
-    charged(stacks, &frames).map(|frame| CodeLocation::new(stacks, frame))
+    stacks.charged(&frames).map(|frame| CodeLocation::new(stacks, frame))
 }
 
 /// A line's charged operations by name.

@@ -1,25 +1,19 @@
-//! Runs a command on a terminal of its own, so many columns wide.
+//! Runs a command on a terminal of its own.
 
 use std::fs::File;
-use std::io::Read;
-use std::os::fd::{FromRawFd, OwnedFd};
-use std::process::{Command, ExitStatus, Stdio};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::ptr::null;
-use std::thread;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use crate::harness::session::eventually;
 
 /// Runs the command with stdout and stderr on a new terminal; returns what the terminal was sent.
 #[track_caller]
 pub fn finish_on_terminal(command: &mut Command, columns: u16) -> (ExitStatus, String) {
-    let size = libc::winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    let (mut ours, mut theirs) = (-1, -1);
-    // SAFETY: openpty writes two descriptors and reads one winsize, all of them locals; the null
-    // pointers stand for a name and settings that are not wanted.
-    let made = unsafe {
-        libc::openpty(&raw mut ours, &raw mut theirs, std::ptr::null_mut(), null(), &raw const size)
-    };
-    assert_eq!(made, 0, "openpty: {}", std::io::Error::last_os_error());
-    // SAFETY: openpty made both descriptors for us.
-    let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+    let (ours, theirs) = terminal(50, columns);
     command.stdin(Stdio::null());
     command.stdout(theirs.try_clone().unwrap()).stderr(theirs);
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -33,4 +27,72 @@ pub fn finish_on_terminal(command: &mut Command, columns: u16) -> (ExitStatus, S
     });
     let status = child.wait().unwrap();
     (status, reader.join().unwrap())
+}
+
+/// A new terminal of that size: our end and the program's.
+#[track_caller]
+fn terminal(rows: u16, columns: u16) -> (OwnedFd, OwnedFd) {
+    let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let (mut ours, mut theirs) = (-1, -1);
+    // SAFETY: openpty writes two descriptors and reads one winsize, all of them locals; the null
+    // pointers stand for a name and settings that are not wanted.
+    let made = unsafe {
+        libc::openpty(&raw mut ours, &raw mut theirs, std::ptr::null_mut(), null(), &raw const size)
+    };
+    assert_eq!(made, 0, "openpty: {}", std::io::Error::last_os_error());
+    // SAFETY: openpty made both descriptors for us.
+    unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
+}
+
+/// A program that has a terminal of 40 rows and 120 columns for itself, and somebody at its keys.
+pub struct OnTerminal {
+    pub child: Child,
+    keys: File,
+    /// The program's end, kept open so that its settings can be read when the program has gone.
+    theirs: OwnedFd,
+    sent: Arc<Mutex<Vec<u8>>>,
+    _reader: JoinHandle<()>,
+}
+
+impl OnTerminal {
+    #[track_caller]
+    pub fn start(command: &mut Command) -> OnTerminal {
+        let (ours, theirs) = terminal(40, 120);
+        for attach in [Command::stdin, Command::stdout, Command::stderr] {
+            attach(command, theirs.try_clone().unwrap());
+        }
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let (mut screen, to) = (File::from(ours.try_clone().unwrap()), Arc::clone(&sent));
+        let reader = thread::spawn(move || {
+            let mut some = [0; 4096];
+            while let Ok(count @ 1..) = screen.read(&mut some) {
+                to.lock().unwrap().extend_from_slice(&some[..count]);
+            }
+        });
+        OnTerminal { child, keys: File::from(ours), theirs, sent, _reader: reader }
+    }
+
+    pub fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Everything that the terminal was sent.
+    pub fn sent(&self) -> String {
+        String::from_utf8_lossy(&self.sent.lock().unwrap()).into_owned()
+    }
+
+    #[track_caller]
+    pub fn waits_for(&self, text: &str) {
+        eventually(text, || self.sent().contains(text).then_some(()));
+    }
+
+    /// Whether the terminal edits lines and echoes, as before a program takes it.
+    pub fn is_restored(&self) -> bool {
+        // SAFETY: a termios of zeroes is a valid one.
+        let mut settings: libc::termios = unsafe { std::mem::zeroed() };
+        // SAFETY: tcgetattr writes one termios, which outlives the call.
+        assert_eq!(unsafe { libc::tcgetattr(self.theirs.as_raw_fd(), &raw mut settings) }, 0);
+        settings.c_lflag & (libc::ICANON | libc::ECHO) == libc::ICANON | libc::ECHO
+    }
 }

@@ -1,0 +1,74 @@
+//! Tables of a running session, for whoever watches it: top kernels, lines, streams and copies.
+//!
+//! [`LiveAggregates`] is the session's aggregates and makes the tables twice a second, on the processing
+//! thread, while somebody has asked a [`LiveView`] for them in the last seconds; otherwise it costs
+//! nothing.
+
+mod process;
+mod tables;
+mod view;
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+pub use process::LiveProcess;
+pub use tables::{LiveRow, LiveTables};
+pub use view::LiveView;
+
+use crate::aggregate::Aggregates;
+use crate::batch::{ProcessBegin, SessionBegin};
+use crate::live::process::Observed;
+use crate::model::definitions::Definitions;
+use crate::model::operation::{HostCall, Operation};
+use crate::model::process_snapshot::ProcessSnapshot;
+use crate::model::sink::Sink;
+
+/// The aggregates of a running session, with the view that shows them.
+#[derive(Debug, Default)]
+pub struct LiveAggregates {
+    pub aggregates: Aggregates,
+    pub view: Arc<LiveView>,
+    running: FxHashMap<u32, Observed>,
+}
+
+impl Sink for LiveAggregates {
+    const JUDGES: bool = Aggregates::JUDGES;
+
+    fn process_begins(&mut self, number: u32, process: &ProcessBegin, _: &SessionBegin) {
+        self.running.insert(number, Observed::new(process.pid));
+    }
+
+    #[inline]
+    fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
+        self.aggregates.host_call(call, definitions);
+        if process::is_about_memory(call)
+            && let Some(observed) = self.running.get_mut(&call.process)
+        {
+            observed.memory_call(call);
+        }
+    }
+
+    #[inline]
+    fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
+        self.aggregates.operation(operation, definitions);
+    }
+
+    fn snapshot(&mut self, number: u32, snapshot: &ProcessSnapshot<'_>, _: &Definitions) {
+        if let Some(observed) = self.running.get_mut(&number) {
+            observed.snapshot(snapshot);
+        }
+    }
+
+    fn time_passes(&mut self, number: u32, now_ns: u64, definitions: &Definitions) {
+        let Some(observed) = self.running.get(&number) else { return };
+        let make = || LiveTables::new(&self.aggregates, (number, observed.process()), definitions);
+        self.view.refresh(number, now_ns, make);
+    }
+
+    fn process_ends(&mut self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
+        self.aggregates.process_ends(number, last_seen_ns, definitions);
+        self.running.remove(&number);
+        self.view.forget(number);
+    }
+}

@@ -1,0 +1,145 @@
+//! One device that is being read.
+
+use std::fmt;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::background::{GpuMonitorHandle, ended};
+use crate::config::MonitorConfig;
+use crate::device::GpuDeviceInfo;
+use crate::error::GpuMonitorError;
+use crate::inventory::Inventory;
+use crate::metrics::GpuMetrics;
+use crate::source::Backend;
+use crate::subscription::Recipient;
+use crate::worker::{self, Command, Shared};
+
+/// Reads one device, by a thread of its own. Can be shared between threads.
+pub struct GpuMonitor {
+    device: GpuDeviceInfo,
+    config: MonitorConfig,
+    commands: Sender<Command>,
+    shared: Arc<Shared>,
+    /// What fills the history.
+    _background: Option<GpuMonitorHandle>,
+}
+
+impl GpuMonitor {
+    /// Begins to read that device with the default configuration: ten samples a second go to the history.
+    pub fn new(device_index: u32) -> Result<GpuMonitor, GpuMonitorError> {
+        GpuMonitor::with_config(device_index, &MonitorConfig::default())
+    }
+
+    /// To read several devices, [`Inventory::monitor`] saves listing them each time.
+    pub fn with_config(device_index: u32, config: &MonitorConfig) -> Result<GpuMonitor, GpuMonitorError> {
+        Inventory::read(config).monitor(device_index, config)
+    }
+
+    pub(crate) fn start(
+        backend: Backend,
+        device: &GpuDeviceInfo,
+        config: &MonitorConfig,
+    ) -> Result<GpuMonitor, GpuMonitorError> {
+        let shared = Shared::new(device.index, config.history_size, !config.background_collection);
+        let shared = Arc::new(shared);
+        let (commands, receiver) = mpsc::channel();
+        let (opened, answer) = mpsc::sync_channel(1);
+        let (its_device, its_config, its_shared) = (device.clone(), config.clone(), Arc::clone(&shared));
+        let work = move || match its_shared.busy(|| (backend.open)(&its_device, &its_config)) {
+            Ok(source) => {
+                let _ = opened.send(Ok(()));
+                worker::run(source, &receiver, &its_shared);
+            }
+            Err(error) => {
+                let _ = opened.send(Err(error));
+            }
+        };
+        let thread = thread::Builder::new().name(format!("gpu-{}", device.index)).spawn(work);
+        thread.map_err(|error| GpuMonitorError::NoThread(error.to_string()))?;
+        answer.recv_timeout(config.answer_limit).unwrap_or_else(|_| {
+            let subject = format!("device {}", device.index);
+            Err(GpuMonitorError::NoAnswer { subject, waited: config.answer_limit })
+        })?;
+        let background = config.background_collection.then(|| {
+            let keeps = Arc::clone(&shared);
+            let recipient = Recipient::new(Box::new(move |sample| keeps.keep(sample)));
+            GpuMonitorHandle::begin(&commands, &shared, config.poll_interval, config.answer_limit, recipient)
+        });
+        let config = config.clone();
+        Ok(GpuMonitor { device: device.clone(), config, commands, shared, _background: background })
+    }
+
+    /// What does not change about the device.
+    pub fn device_info(&self) -> &GpuDeviceInfo {
+        &self.device
+    }
+
+    /// Takes a sample now. Waits for a driver call that is under way, at most
+    /// [`MonitorConfig::answer_limit`]; while a call hangs, this returns the error at once.
+    pub fn collect(&self) -> Result<GpuMetrics, GpuMonitorError> {
+        let limit = self.config.answer_limit;
+        if let Some(problem) = self.shared.hang(limit) {
+            return Err(problem);
+        }
+        let (answer, sample) = mpsc::sync_channel(1);
+        self.commands.send(Command::Sample(answer)).map_err(|_| ended())?;
+        sample.recv_timeout(limit).unwrap_or_else(|error| match error {
+            RecvTimeoutError::Disconnected => Err(ended()),
+            RecvTimeoutError::Timeout => {
+                let subject = format!("device {}", self.device.index);
+                Err(GpuMonitorError::NoAnswer { subject, waited: limit })
+            }
+        })
+    }
+
+    /// Calls `callback` with a sample each interval (1 ms at least) until the handle is dropped. A device
+    /// that cannot be read gives samples with [`GpuMetrics::problem`]. The callback runs on the device's
+    /// thread, so a slow one delays the samples.
+    pub fn start_background(
+        &self,
+        interval: Duration,
+        callback: impl Fn(GpuMetrics) + Send + 'static,
+    ) -> GpuMonitorHandle {
+        let (keeps_all, shared) = (self.shared.keeps_all, Arc::clone(&self.shared));
+        let recipient = Recipient::new(Box::new(move |sample: GpuMetrics| {
+            if keeps_all {
+                shared.keep(sample.clone());
+            }
+            callback(sample);
+        }));
+        let limit = self.config.answer_limit;
+        GpuMonitorHandle::begin(&self.commands, &self.shared, interval, limit, recipient)
+    }
+
+    /// The samples of that long until now, oldest first, at most [`MonitorConfig::history_size`]: those of
+    /// the background collection, or all that were taken if the configuration has it off.
+    pub fn history(&self, duration: Duration) -> Vec<GpuMetrics> {
+        self.shared.history.lock().unwrap_or_else(PoisonError::into_inner).last(duration)
+    }
+
+    /// How many samples fell out because an earlier one, or its callback, took longer than the interval.
+    pub fn missed_samples(&self) -> u64 {
+        self.shared.missed()
+    }
+}
+
+impl fmt::Debug for GpuMonitor {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("GpuMonitor").field("device", &self.device.index).finish_non_exhaustive()
+    }
+}
+
+impl Inventory {
+    /// Begins to read the device with that index.
+    pub fn monitor(&self, index: u32, config: &MonitorConfig) -> Result<GpuMonitor, GpuMonitorError> {
+        let at = index as usize;
+        let (Some(device), Some(backend)) = (self.devices.get(at), self.backends.get(at)) else {
+            let problem = self.problems.first().filter(|_| self.devices.is_empty()).cloned();
+            let count = self.devices.len() as u32;
+            return Err(problem.unwrap_or(GpuMonitorError::NoSuchDevice { index, count }));
+        };
+        GpuMonitor::start(*backend, device, config)
+    }
+}

@@ -1,0 +1,408 @@
+//! Samples of one of NVIDIA's devices.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enum_wrappers::device::{
+    Clock, EccCounter, MemoryError, PcieUtilCounter, PerformancePolicy, TemperatureSensor,
+    TemperatureThreshold,
+};
+use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
+use nvml_wrapper::{Device, EventSet, Nvml};
+
+use super::processes::Processes;
+use super::{failure, library, raw};
+use crate::config::MonitorConfig;
+use crate::device::GpuDeviceInfo;
+use crate::error::GpuMonitorError;
+use crate::identity::Identities;
+use crate::metrics::{
+    GpuClockMetrics, GpuErrorMetrics, GpuMemoryMetrics, GpuMetrics, GpuPcieMetrics, GpuPowerMetrics,
+    GpuThermalMetrics, GpuUtilization,
+};
+use crate::pace::Paced;
+use crate::plausible;
+use crate::process::GpuProcess;
+use crate::source::{Opened, Source};
+use crate::throttle::{GpuThrottleMetrics, ThrottleReasons};
+
+/// Between two attempts to get a lost device back.
+const REOPEN_EVERY: Duration = Duration::from_secs(1);
+
+pub fn open(info: &GpuDeviceInfo, config: &MonitorConfig) -> Opened {
+    let nvml = library::load(&config.sources)?;
+    let device = handle(nvml, info)?;
+    let fixed = Fixed::read(&device);
+    let sensors = Some(config.sensor_interval);
+    Ok(Box::new(NvmlSource {
+        nvml,
+        info: info.clone(),
+        device: Some(Rc::new(device)),
+        opened: Instant::now(),
+        fixed,
+        thermal: Paced::new(sensors),
+        processes: Processes::new(Identities::new(&config.sources.proc)),
+        listed: Paced::new(sensors),
+        link: Paced::new(sensors),
+        throughput: Paced::new(config.slow_interval),
+        counters: Paced::new(config.slow_interval),
+        events: None,
+        xids: (0, None),
+        failure: None,
+    }))
+}
+
+/// NVML's devices are the first of the inventory, so both count alike. The UUID is asked first: after a loss
+/// numbers may have moved.
+fn handle(nvml: &'static Nvml, info: &GpuDeviceInfo) -> Result<Device<'static>, GpuMonitorError> {
+    let by_uuid = info.uuid.clone().map(|uuid| nvml.device_by_uuid(uuid));
+    let device = match by_uuid {
+        Some(Ok(device)) => Ok(device),
+        Some(Err(error)) if failure::is_loss(&error) => Err(error),
+        _ => nvml.device_by_index(info.index),
+    };
+    device.map_err(|error| failure::explain("nvmlDeviceGetHandleByIndex_v2", info.index, &error))
+}
+
+struct NvmlSource {
+    nvml: &'static Nvml,
+    info: GpuDeviceInfo,
+    /// `None`: the device is lost.
+    device: Option<Rc<Device<'static>>>,
+    opened: Instant,
+    fixed: Fixed,
+    thermal: Paced<GpuThermalMetrics>,
+    processes: Processes,
+    listed: Paced<Option<Vec<GpuProcess>>>,
+    link: Paced<(Option<u32>, Option<u32>)>,
+    /// Transmitted and received, bytes a second.
+    throughput: Paced<(Option<u64>, Option<u64>)>,
+    counters: Paced<Counters>,
+    events: Option<EventSet<'static>>,
+    /// How many, and the last one.
+    xids: (u64, Option<u64>),
+    /// The first call of this sample that failed for no ordinary reason.
+    failure: Option<GpuMonitorError>,
+}
+
+/// What is read once.
+#[derive(Debug, Default)]
+struct Fixed {
+    power_limit_watts: Option<f32>,
+    shutdown: Option<u32>,
+    slowdown: Option<u32>,
+    max_link: (Option<u32>, Option<u32>),
+    has_events: bool,
+}
+
+/// What is read now and then.
+#[derive(Debug, Default)]
+struct Counters {
+    errors: GpuErrorMetrics,
+    power_ns: Option<u64>,
+    thermal_ns: Option<u64>,
+    replays: Option<u64>,
+}
+
+impl Fixed {
+    fn read(device: &Device<'_>) -> Fixed {
+        let threshold = |of| device.temperature_threshold(of).ok().and_then(plausible::celsius);
+        Fixed {
+            power_limit_watts: device.enforced_power_limit().ok().and_then(plausible::watts),
+            shutdown: threshold(TemperatureThreshold::Shutdown),
+            slowdown: threshold(TemperatureThreshold::Slowdown),
+            max_link: (
+                device.max_pcie_link_gen().ok().and_then(plausible::generation),
+                device.max_pcie_link_width().ok().and_then(plausible::lanes),
+            ),
+            has_events: false,
+        }
+    }
+}
+
+impl Source for NvmlSource {
+    fn sample(&mut self) -> Result<GpuMetrics, GpuMonitorError> {
+        let device = self.device()?;
+        self.failure = None;
+        let mut sample = GpuMetrics::empty(self.info.index);
+        sample.utilization = self.utilization(&device);
+        sample.memory = self.noted("nvmlDeviceGetMemoryInfo_v2", memory(&device)).unwrap_or_default();
+        sample.power = self.power(&device);
+        sample.clocks = self.clocks(&device);
+        sample.throttle = self.throttle(&device, sample.timestamp);
+        self.read_sensors(&device, sample.timestamp);
+        if let Some(problem) = self.failure.take() {
+            let is_loss = matches!(problem, GpuMonitorError::DeviceLost { .. });
+            if is_loss {
+                self.forget();
+            }
+            let is_empty = sample.utilization == GpuUtilization::default() && sample.memory.total.is_none();
+            if is_loss || is_empty {
+                return Err(problem);
+            }
+        }
+        self.add_paced(&mut sample);
+        Ok(sample)
+    }
+
+    fn read_slow(&mut self) {
+        let (Some(device), now) = (self.device.clone(), Instant::now()) else { return };
+        if self.throughput.is_due(now) {
+            // The driver counts for 20 ms in each call.
+            let rate = |counter| {
+                let kilobytes: Option<u32> = device.pcie_throughput(counter).ok();
+                kilobytes.map(|rate| u64::from(rate) * 1000)
+            };
+            self.throughput.set((rate(PcieUtilCounter::Send), rate(PcieUtilCounter::Receive)));
+        }
+        if self.counters.is_due(now) {
+            self.read_events(&device);
+            let counters = self.counters(&device);
+            self.counters.set(counters);
+        }
+    }
+}
+
+impl NvmlSource {
+    /// The handle; of a lost device a new one, now and then.
+    fn device(&mut self) -> Result<Rc<Device<'static>>, GpuMonitorError> {
+        if let Some(device) = &self.device {
+            return Ok(Rc::clone(device));
+        }
+        if self.opened.elapsed() < REOPEN_EVERY {
+            let (index, why) = (self.info.index, "it did not answer the last call".into());
+            return Err(GpuMonitorError::DeviceLost { index, why });
+        }
+        self.opened = Instant::now();
+        let device = Rc::new(handle(self.nvml, &self.info)?);
+        self.fixed = Fixed::read(&device);
+        self.device = Some(Rc::clone(&device));
+        Ok(device)
+    }
+
+    /// Nothing that was read of a lost device holds any more.
+    fn forget(&mut self) {
+        self.device = None;
+        self.opened = Instant::now();
+        self.events = None;
+        self.thermal.clear();
+        self.listed.clear();
+        self.link.clear();
+        self.throughput.clear();
+        self.counters.clear();
+    }
+
+    /// The value; the first failure that is no ordinary absence is kept.
+    fn noted<T>(&mut self, call: &str, result: Result<T, NvmlError>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                if self.failure.is_none() && !failure::is_absence(&error) || failure::is_loss(&error) {
+                    self.failure = Some(failure::explain(call, self.info.index, &error));
+                }
+                None
+            }
+        }
+    }
+
+    fn utilization(&mut self, device: &Device<'_>) -> GpuUtilization {
+        let rates = self.noted("nvmlDeviceGetUtilizationRates", device.utilization_rates());
+        GpuUtilization {
+            gpu_percent: rates.as_ref().and_then(|rates| plausible::percent(rates.gpu)),
+            memory_percent: rates.as_ref().and_then(|rates| plausible::percent(rates.memory)),
+            encoder_percent: device
+                .encoder_utilization()
+                .ok()
+                .and_then(|info| plausible::percent(info.utilization)),
+            decoder_percent: device
+                .decoder_utilization()
+                .ok()
+                .and_then(|info| plausible::percent(info.utilization)),
+        }
+    }
+
+    fn power(&mut self, device: &Device<'_>) -> Option<GpuPowerMetrics> {
+        let draw = self.noted("nvmlDeviceGetPowerUsage", device.power_usage());
+        let state = device.performance_state().ok().map(|state| state.as_c());
+        known(GpuPowerMetrics {
+            power_draw_watts: draw.and_then(plausible::watts),
+            power_limit_watts: self.fixed.power_limit_watts,
+            power_state: state.filter(|state| *state <= 15),
+            energy_joules: device.total_energy_consumption().ok().map(|millijoules| millijoules as f64 / 1e3),
+        })
+    }
+
+    fn clocks(&mut self, device: &Device<'_>) -> Option<GpuClockMetrics> {
+        let mut mhz =
+            |clock| self.noted("nvmlDeviceGetClockInfo", device.clock_info(clock)).and_then(plausible::mhz);
+        known(GpuClockMetrics {
+            graphics_mhz: mhz(Clock::Graphics),
+            memory_mhz: mhz(Clock::Memory),
+            sm_mhz: mhz(Clock::SM),
+            video_mhz: mhz(Clock::Video),
+        })
+    }
+
+    fn throttle(&mut self, device: &Device<'_>, now: Instant) -> Option<GpuThrottleMetrics> {
+        let reasons = self.noted("nvmlDeviceGetCurrentClocksEventReasons", raw::clock_reasons(device));
+        let counters = self.counters.get(now).map(|(counters, _)| counters);
+        known(GpuThrottleMetrics {
+            reasons: reasons.map(ThrottleReasons),
+            power_ns: counters.and_then(|counters| counters.power_ns),
+            thermal_ns: counters.and_then(|counters| counters.thermal_ns),
+        })
+    }
+
+    fn read_sensors(&mut self, device: &Device<'_>, now: Instant) {
+        if self.thermal.is_due(now) {
+            let celsius = self.noted("nvmlDeviceGetTemperature", device.temperature(TemperatureSensor::Gpu));
+            self.thermal.set(GpuThermalMetrics {
+                temperature_celsius: celsius.and_then(plausible::celsius),
+                temperature_threshold_shutdown: self.fixed.shutdown,
+                temperature_threshold_slowdown: self.fixed.slowdown,
+                memory_temperature_celsius: memory_temperature(device),
+                fan_speed_percent: fan(device),
+                age: None,
+            });
+        }
+        if self.link.is_due(now) {
+            self.link.set((
+                device.current_pcie_link_gen().ok().and_then(plausible::generation),
+                device.current_pcie_link_width().ok().and_then(plausible::lanes),
+            ));
+        }
+        if self.listed.is_due(now) {
+            let processes = self.processes.read(device).ok();
+            self.listed.set(processes);
+        }
+    }
+
+    /// Adds what was read at its own pace, with its age.
+    fn add_paced(&self, sample: &mut GpuMetrics) {
+        let now = Instant::now();
+        sample.thermal = self.thermal.get(now).and_then(|(thermal, age)| {
+            known(thermal.clone()).map(|thermal| GpuThermalMetrics { age: Some(age), ..thermal })
+        });
+        if let Some((Some(processes), age)) = self.listed.get(now) {
+            sample.processes = Some(processes.clone());
+            sample.processes_age = Some(age);
+        }
+        let counters = self.counters.get(now).map(|(counters, _)| counters);
+        let link = self.link.get(now).map_or((None, None), |(link, _)| *link);
+        let throughput = self.throughput.get(now).filter(|(rates, _)| **rates != (None, None));
+        sample.pcie = known(GpuPcieMetrics {
+            tx_bytes_per_sec: throughput.and_then(|(rates, _)| rates.0),
+            rx_bytes_per_sec: throughput.and_then(|(rates, _)| rates.1),
+            throughput_age: throughput.map(|(_, age)| age),
+            link_gen: link.0,
+            link_width: link.1,
+            max_link_gen: self.fixed.max_link.0,
+            max_link_width: self.fixed.max_link.1,
+            replays: counters.and_then(|counters| counters.replays),
+        });
+        sample.errors = counters.and_then(|counters| {
+            let (count, last) = self.xids;
+            let xid_count = self.fixed.has_events.then_some(count);
+            known(GpuErrorMetrics { xid_count, xid_last: last, ..counters.errors.clone() })
+        });
+    }
+
+    fn counters(&self, device: &Device<'_>) -> Counters {
+        let ecc = |kind| device.total_ecc_errors(kind, EccCounter::Volatile).ok();
+        let rows = raw::remapped_rows(device).ok();
+        let violation = |policy| device.violation_status(policy).ok().map(|time| time.violation_time);
+        Counters {
+            errors: GpuErrorMetrics {
+                ecc_corrected: ecc(MemoryError::Corrected),
+                ecc_uncorrected: ecc(MemoryError::Uncorrected),
+                xid_count: None,
+                xid_last: None,
+                remapped_rows_corrected: rows.map(|rows| rows.corrected),
+                remapped_rows_uncorrected: rows.map(|rows| rows.uncorrected),
+                remapping_failed: rows.map(|rows| rows.has_failed),
+            },
+            power_ns: violation(PerformancePolicy::Power),
+            thermal_ns: violation(PerformancePolicy::Thermal),
+            replays: device.pcie_replay_counter().ok().map(u64::from),
+        }
+    }
+
+    /// Takes the XID errors that came since the last time, and registers for them at first.
+    fn read_events(&mut self, device: &Device<'static>) {
+        // The wrapper calls this one without asking whether it is there.
+        if self.nvml.lib().nvmlEventSetFree.is_err() {
+            return;
+        }
+        if self.events.is_none() {
+            let set = self.nvml.create_event_set().ok();
+            let set = set.and_then(|set| device.register_events(EventTypes::CRITICAL_XID_ERROR, set).ok());
+            self.fixed.has_events = set.is_some();
+            self.events = set;
+        }
+        let Some(events) = &self.events else { return };
+        for _ in 0..EVENTS_MAX {
+            let Ok(event) = events.wait(0) else { break };
+            if event.event_type.contains(EventTypes::CRITICAL_XID_ERROR) {
+                self.xids.0 += 1;
+                self.xids.1 = event.event_data.map(|data| xid(&data)).or(self.xids.1);
+            }
+        }
+    }
+}
+
+/// How many events are taken at a time: a device that has more has them next time.
+const EVENTS_MAX: usize = 64;
+
+fn xid(error: &nvml_wrapper::enums::event::XidError) -> u64 {
+    use nvml_wrapper::enums::event::XidError;
+    match error {
+        XidError::Value(code) => *code,
+        // NVML's number for one that it does not know.
+        XidError::Unknown => 999,
+    }
+}
+
+/// Total, used and free; without what is reserved where the driver tells it apart.
+pub fn memory(device: &Device<'_>) -> Result<GpuMemoryMetrics, NvmlError> {
+    let (total, used, free, reserved) = match device.memory_info() {
+        Ok(info) => (info.total, info.used, info.free, Some(info.reserved)),
+        Err(error) if failure::is_absence(&error) || matches!(error, NvmlError::InvalidArg) => {
+            let info = raw::memory(device)?;
+            (info.total, info.used, info.free, None)
+        }
+        Err(error) => return Err(error),
+    };
+    let total = plausible::bytes(total);
+    let within = |bytes: u64| Some(bytes).filter(|bytes| total.is_some_and(|total| *bytes <= total));
+    Ok(GpuMemoryMetrics {
+        total,
+        used: within(used),
+        free: within(free),
+        reserved: reserved.and_then(within),
+        allocations: None,
+    })
+}
+
+fn memory_temperature(device: &Device<'_>) -> Option<u32> {
+    let fields = device.field_values_for(&[FieldId(NVML_FI_DEV_MEMORY_TEMP)]).ok()?;
+    match fields.into_iter().next()?.ok()?.value.ok()? {
+        // 0: the device has no such sensor.
+        SampleValue::U32(celsius) => plausible::celsius(celsius).filter(|celsius| *celsius > 0),
+        _ => None,
+    }
+}
+
+/// The fastest fan.
+fn fan(device: &Device<'_>) -> Option<u32> {
+    let fans = device.num_fans().unwrap_or(1).min(16);
+    (0..fans).filter_map(|fan| device.fan_speed(fan).ok().and_then(plausible::percent)).max()
+}
+
+/// The part, unless nothing in it is known.
+fn known<T: Default + PartialEq>(part: T) -> Option<T> {
+    (part != T::default()).then_some(part)
+}

@@ -1,0 +1,120 @@
+//! The thread of one device: the only one that calls its driver.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::GpuMonitorError;
+use crate::history::History;
+use crate::metrics::GpuMetrics;
+use crate::source::Source;
+use crate::subscription::Subscription;
+
+/// What a device's thread is asked for.
+pub enum Command {
+    Sample(SyncSender<Result<GpuMetrics, GpuMonitorError>>),
+    Begin(Subscription),
+    End(u64),
+}
+
+/// What the thread shares with those who wait for it.
+#[derive(Debug)]
+pub struct Shared {
+    pub device_index: u32,
+    pub history: Mutex<History>,
+    /// Whether samples that were asked for are kept too; otherwise background collection fills the history.
+    pub keeps_all: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Since when a driver call has been running.
+    busy_since: Option<Instant>,
+    /// Samples that fell out because an earlier one took too long.
+    missed: u64,
+}
+
+impl Shared {
+    pub fn new(device_index: u32, history_size: usize, keeps_all: bool) -> Shared {
+        let history = Mutex::new(History::new(history_size));
+        Shared { device_index, history, keeps_all, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn missed(&self) -> u64 {
+        self.state().missed
+    }
+
+    /// The error of a driver call that has been running for longer than `limit`.
+    pub fn hang(&self, limit: Duration) -> Option<GpuMonitorError> {
+        let waited = self.state().busy_since?.elapsed();
+        let subject = format!("device {}", self.device_index);
+        (waited >= limit).then_some(GpuMonitorError::NoAnswer { subject, waited })
+    }
+
+    pub fn keep(&self, sample: GpuMetrics) {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
+    }
+
+    /// Notes that a driver call runs while `work` does.
+    pub fn busy<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.state().busy_since = Some(Instant::now());
+        let result = work();
+        self.state().busy_since = None;
+        result
+    }
+}
+
+/// Works until nobody can ask any more.
+pub fn run(mut source: Box<dyn Source>, commands: &Receiver<Command>, shared: &Shared) {
+    let mut subscriptions: Vec<Subscription> = Vec::new();
+    loop {
+        let next = subscriptions.iter().map(Subscription::next).min();
+        let command = match next {
+            None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(next) => commands.recv_timeout(next.saturating_duration_since(Instant::now())),
+        };
+        match command {
+            Ok(Command::Sample(answer)) => {
+                let sample = shared.busy(|| source.sample());
+                if shared.keeps_all {
+                    shared.keep(or_failed(&sample, shared.device_index));
+                }
+                // Whoever asked may have stopped waiting.
+                let _ = answer.send(sample);
+            }
+            Ok(Command::Begin(subscription)) => {
+                subscriptions.push(subscription);
+                continue;
+            }
+            Ok(Command::End(id)) => {
+                subscriptions.retain(|subscription| subscription.id != id);
+                continue;
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let sample = shared.busy(|| source.sample());
+                let sample = or_failed(&sample, shared.device_index);
+                let (now, mut missed) = (Instant::now(), 0);
+                for subscription in &mut subscriptions {
+                    if subscription.take_due(now, &mut missed) {
+                        subscription.recipient.deliver(sample.clone());
+                    }
+                }
+                shared.state().missed += missed;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        shared.busy(|| source.read_slow());
+    }
+}
+
+fn or_failed(sample: &Result<GpuMetrics, GpuMonitorError>, device_index: u32) -> GpuMetrics {
+    match sample {
+        Ok(sample) => sample.clone(),
+        Err(problem) => GpuMetrics::failed(device_index, problem.clone()),
+    }
+}

@@ -1,0 +1,13 @@
+//! Draws a scene as the view wants it. Every size of terminal has a frame; what does not fit is left out
+//! from the bottom, and the footer stays.
+
+mod bar;
+mod device;
+mod devices;
+mod frame;
+mod help;
+mod history;
+mod processes;
+mod session;
+
+pub use frame::draw;

@@ -1,0 +1,161 @@
+//! The terminal's state: raw mode and the second screen, restored on every way out.
+//!
+//! A signal that ends the program restores them first: its handler writes fixed bytes and sets the saved
+//! attributes, which are the only things that a handler may do, and raises the signal again.
+
+use std::fmt;
+use std::io::{self, Stdout};
+use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::{Hide, Show};
+use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
+
+use crate::draw::draw;
+use crate::palette::{Glyphs, Palette};
+use crate::scene::Scene;
+use crate::view::View;
+
+/// Signals whose default ends a program, and that a user or the system sends.
+const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+/// Shows the cursor and leaves the second screen.
+const RESTORE: &[u8] = b"\x1b[?25h\x1b[?1049l";
+
+/// The attributes before raw mode. Set once, before any handler is installed.
+static SAVED: OnceLock<libc::termios> = OnceLock::new();
+/// Whether the second screen is shown.
+static IS_SHOWN: AtomicBool = AtomicBool::new(false);
+
+/// Why there is no dashboard.
+#[derive(Debug)]
+pub enum TerminalError {
+    /// Stdin or stdout is no terminal.
+    NoTerminal,
+    System(io::Error),
+}
+
+impl fmt::Display for TerminalError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TerminalError::NoTerminal => out.write_str("stdin and stdout are not both a terminal"),
+            TerminalError::System(error) => write!(out, "the terminal cannot be used: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TerminalError {}
+
+impl From<io::Error> for TerminalError {
+    fn from(error: io::Error) -> TerminalError {
+        TerminalError::System(error)
+    }
+}
+
+/// A terminal that shows the dashboard; one at a time. It is restored when this value goes.
+pub struct Terminal {
+    inner: ratatui::Terminal<CrosstermBackend<Stdout>>,
+    glyphs: Glyphs,
+    palette: Palette,
+}
+
+impl Terminal {
+    /// Takes the terminal.
+    pub fn open(glyphs: Glyphs, palette: Palette) -> Result<Terminal, TerminalError> {
+        let (stdin, stdout) = (io::stdin().as_raw_fd(), io::stdout().as_raw_fd());
+        // SAFETY: isatty takes plain numbers.
+        if unsafe { libc::isatty(stdin) == 0 || libc::isatty(stdout) == 0 } {
+            return Err(TerminalError::NoTerminal);
+        }
+        // SAFETY: a termios of zeroes is a valid one.
+        let mut saved: libc::termios = unsafe { std::mem::zeroed() };
+        // SAFETY: tcgetattr writes one termios, which outlives the call.
+        if unsafe { libc::tcgetattr(stdin, &raw mut saved) } != 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        let saved = *SAVED.get_or_init(|| saved);
+        let mut raw = saved;
+        // SAFETY: cfmakeraw changes the termios that it is given.
+        unsafe { libc::cfmakeraw(&raw mut raw) };
+        ENDING.iter().for_each(|signal| handle(*signal));
+        // SAFETY: tcsetattr reads one termios, which outlives the call.
+        if unsafe { libc::tcsetattr(stdin, libc::TCSANOW, &raw const raw) } != 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        IS_SHOWN.store(true, Ordering::SeqCst);
+        if let Err(error) = execute!(io::stdout(), EnterAlternateScreen, Hide) {
+            restore();
+            return Err(error.into());
+        }
+        let opened = ratatui::Terminal::new(CrosstermBackend::new(io::stdout()));
+        match opened {
+            Ok(inner) => Ok(Terminal { inner, glyphs, palette }),
+            Err(error) => {
+                restore();
+                Err(error.into())
+            }
+        }
+    }
+
+    pub fn show(&mut self, scene: &Scene, view: &View) -> io::Result<()> {
+        let (glyphs, palette) = (self.glyphs, self.palette);
+        self.inner.draw(|frame| draw(frame, scene, view, &glyphs, palette)).map(drop)
+    }
+
+    /// Waits that long for a key or another event of the terminal.
+    pub fn event(&self, limit: Duration) -> io::Result<Option<Event>> {
+        if event::poll(limit)? { event::read().map(Some) } else { Ok(None) }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
+        restore();
+    }
+}
+
+/// Restores the terminal if it is taken. Async-signal-safe: write, tcsetattr and atomics only.
+fn restore() {
+    if !IS_SHOWN.swap(false, Ordering::SeqCst) {
+        return;
+    }
+    // SAFETY: a live buffer and its length; the result changes nothing, since there is no other way to
+    // restore.
+    unsafe { libc::write(libc::STDOUT_FILENO, RESTORE.as_ptr().cast(), RESTORE.len()) };
+    if let Some(saved) = SAVED.get() {
+        // SAFETY: tcsetattr reads one termios, which is never changed once it is set.
+        unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, saved) };
+    }
+}
+
+extern "C" fn ends(signal: libc::c_int) {
+    restore();
+    // SAFETY: both calls take plain numbers and are async-signal-safe. The signal is blocked here, so it
+    // comes when the handler returns, and then ends the program.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+    }
+}
+
+/// Installs the handler, unless the signal is ignored: who started the program wants it to go on.
+fn handle(signal: i32) {
+    // SAFETY: a sigaction of zeroes is a valid one; the calls read and write live structures, and the handler
+    // calls only async-signal-safe functions.
+    unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut before);
+        if before.sa_sigaction == libc::SIG_IGN {
+            return;
+        }
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = ends as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+    }
+}
