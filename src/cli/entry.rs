@@ -15,7 +15,7 @@ use crate::cli::{
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
 
 /// The subcommands: clap's description and the function of each.
-const SUBCOMMANDS: [(fn() -> Command, Run); 13] = [
+const SUBCOMMANDS: [(fn() -> Command, Run); 11] = [
     (run::command, run::main),
     (demo::command, demo::main),
     (library::command, library::main),
