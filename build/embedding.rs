@@ -22,7 +22,7 @@ pub fn write(folder: &Path, out: &Path) {
             .unwrap_or_else(|error| give_up(&format!("cannot write {}: {error}", copy.display())));
         let _ = writeln!(
             source,
-            "pub const {}: Embedded = Embedded {{\n    name: {:?},\n    bytes: include_bytes!({:?}),\n    hash: {:#018x},\n}};",
+            "pub static {}: Embedded = Embedded {{\n    name: {:?},\n    bytes: include_bytes!({:?}),\n    hash: {:#018x},\n}};",
             artifact.constant,
             artifact.name,
             copy,

@@ -58,7 +58,7 @@ fn is_root() -> bool {
 
 /// Version and content of everything embedded.
 pub fn version_folder() -> String {
-    let hash = [LIBGPUTRACE, SIMULATED_DRIVER, SIMULATED_CUPTI]
+    let hash = [&LIBGPUTRACE, &SIMULATED_DRIVER, &SIMULATED_CUPTI]
         .iter()
         .fold(0u64, |hash, part| hash.rotate_left(21).wrapping_mul(31) ^ part.hash);
     format!("{}-{hash:016x}", env!("CARGO_PKG_VERSION"))

@@ -1,19 +1,21 @@
 //! Whether the preload library can be put on disk and is taken by the dynamic loader.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::cli::failure::reason;
+use crate::embedded::LIBGPUTRACE;
 use crate::launch::extract::{self, is_preloadable};
 use crate::launch::private_folder::{self, SessionFolder};
 use crate::machine::finding::Finding;
 
 /// `preloaded`: what LD_PRELOAD is for the programs started here.
 pub fn findings(cache: Option<PathBuf>, preloaded: &OsStr) -> Vec<Finding> {
-    let mut findings = vec![session_folder(), cache_folder(cache.clone())];
-    findings.extend(ours(preloaded).map(|library| already_preloaded(library, cache)));
+    let mut findings = vec![session_folder(), cache_folder(cache)];
+    findings.extend(ours(preloaded).map(already_preloaded));
     findings
 }
 
@@ -25,15 +27,15 @@ pub fn ours(list: &OsStr) -> Option<&Path> {
 }
 
 /// What LD_PRELOAD has of ours, as a login shell may set it for everything that it starts.
-fn already_preloaded(ours: &Path, cache: Option<PathBuf>) -> Finding {
+fn already_preloaded(ours: &Path) -> Finding {
     let path = ours.display();
     let again = "export LD_PRELOAD=\"$(env -u LD_PRELOAD gputrace lib)\"";
     if !ours.exists() {
         let text = format!("LD_PRELOAD names {path}, which is not there: each program starts with an error");
         return Finding::limited("library", text).hint("set it anew where it is set").command(again);
     }
-    let current = cache.and_then(|base| extract::extract(&base).ok()).map(|libraries| libraries.preload);
-    if current.is_none_or(|current| current.canonicalize().ok() == ours.canonicalize().ok()) {
+    // By content: a container's volume has a copy.
+    if fs::read(ours).is_ok_and(|bytes| bytes == LIBGPUTRACE.bytes) {
         let text = format!("LD_PRELOAD names {path}: every CUDA program started here is traced");
         return Finding::good("library", text);
     }

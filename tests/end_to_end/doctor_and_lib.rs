@@ -114,7 +114,10 @@ fn doctor_prints_commands_that_mend_what_it_found() {
         ("export GPUTRACE=off", "GPUTRACE=off"),
         ("export GPUTRACE_CUPTI=/etc/hostname", "GPUTRACE_CUPTI: /etc/hostname"),
         ("export LD_PRELOAD=/nowhere/libgputrace.so", "/nowhere/libgputrace.so, which is not there"),
-        ("cp \"$(gputrace lib)\" .; export LD_PRELOAD=$PWD/libgputrace.so", "another gputrace's"),
+        (
+            "cp \"$(gputrace lib)\" .; echo >> libgputrace.so; export LD_PRELOAD=$PWD/libgputrace.so",
+            "another gputrace's",
+        ),
         ("export GPUTRACE_CACHE=\"$PWD/a b\"", "has a space or a colon in it"),
         ("export GPUTRACE_CACHE=/proc/gputrace", "cannot keep it in /proc/gputrace"),
         ("ulimit -S -n 40", "40 open files"),

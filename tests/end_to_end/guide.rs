@@ -1,8 +1,8 @@
 //! The commands of docs/guide run as they stand, on the simulated device.
 //!
 //! A folder in front of PATH has the programs that the commands name: each runs a small traced program.
-//! Commands that need a back end or a daemon are left out (otlp.rs and daemon.rs have those), and so are those
-//! that scripts/check-manifests runs. What Slurm would do with its prolog has a test of its own.
+//! Commands that need a back end or a daemon are left out (otlp.rs and daemon.rs have those), and so are
+//! those that scripts/check-manifests runs. What Slurm would do with its prolog has a test of its own.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -44,15 +44,39 @@ fn commands_run(page: &str, expected: usize) {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    // The traces that pages name.
+    let earlier = folder.join("gputrace-out/python-4711");
+    let mut run = gputrace();
+    run.args(["run", "--simulate", "-o"]).arg(&earlier).arg("--").arg(&program);
+    finish(&mut run).expect_code(0);
+    for name in ["a.gputrace", "b.gputrace"] {
+        fs::copy(earlier.join("trace.gputrace"), folder.join(name)).unwrap();
+    }
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ "));
     let mut run = 0;
     for command in commands.filter(|command| !LEFT_OUT.iter().any(|part| command.contains(part))) {
-        let ended =
-            finish(clean_command("sh").args(["-c", command]).env("PATH", &path).current_dir(folder.path()));
+        let mut shell = clean_command("sh");
+        shell.args(["-c", command]).env("PATH", &path).env("LD_LIBRARY_PATH", simulated_folder());
+        let ended = finish(shell.current_dir(folder.path()));
         assert_eq!(ended.code(), Some(0), "{command}\n{}", ended.stderr);
         run += 1;
     }
     assert_eq!(run, expected);
+}
+
+#[test]
+fn commands_of_the_first_trace_guide_run() {
+    commands_run(include_str!("../../docs/guide/first-trace.md"), 10);
+}
+
+#[test]
+fn commands_of_the_flight_recorder_guide_run() {
+    commands_run(include_str!("../../docs/guide/flight-recorder.md"), 1);
+}
+
+#[test]
+fn commands_of_the_otlp_guide_run() {
+    commands_run(include_str!("../../docs/guide/otlp.md"), 1);
 }
 
 #[test]
