@@ -8,24 +8,26 @@ use clap::{Arg, ArgMatches, Command};
 use crate::cli::failure::Failure;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{
-    collect, ctl, demo, doctor, exit_code, export, flamegraph, library, no_subcommand, options, printable,
-    report, run, stdout, variables,
+    collect, ctl, demo, devices, doctor, exit_code, export, flamegraph, library, no_subcommand, options,
+    printable, report, run, stdout, variables,
 };
 
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
 
 /// The subcommands: clap's description and the function of each.
-const SUBCOMMANDS: [(fn() -> Command, Run); 10] = [
+const SUBCOMMANDS: [(fn() -> Command, Run); 12] = [
     (run::command, run::main),
     (demo::command, demo::main),
     (library::command, library::main),
     (collect::command, collect::main),
     (doctor::command, doctor::main),
+    (devices::command, devices::main),
     (report::command, report::main),
     (flamegraph::command, flamegraph::main),
     (export::command, export::main),
     (ctl::command, ctl::main),
     (demo::workload_command, demo::workload_main),
+    (devices::child_command, devices::child_main),
 ];
 
 pub fn main() -> ExitCode {

@@ -5,6 +5,7 @@ pub mod collect;
 pub mod ctl;
 pub mod daemon;
 pub mod demo;
+pub mod devices;
 pub mod doctor;
 pub mod entry;
 pub mod exit_code;

@@ -14,6 +14,7 @@ mod counting;
 mod daemon;
 mod descriptors;
 mod device_times;
+mod devices;
 mod doctor_and_lib;
 mod dropped_privileges;
 mod endings;
