@@ -8,20 +8,21 @@ use clap::{Arg, ArgMatches, Command};
 use crate::cli::failure::Failure;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{
-    collect, ctl, demo, devices, doctor, exit_code, export, flamegraph, library, no_subcommand, options,
-    printable, report, run, stdout, variables,
+    collect, ctl, demo, devices, doctor, exit_code, export, flamegraph, library, monitor, no_subcommand,
+    options, printable, report, run, stdout, variables,
 };
 
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
 
 /// The subcommands: clap's description and the function of each.
-const SUBCOMMANDS: [(fn() -> Command, Run); 12] = [
+const SUBCOMMANDS: [(fn() -> Command, Run); 13] = [
     (run::command, run::main),
     (demo::command, demo::main),
     (library::command, library::main),
     (collect::command, collect::main),
     (doctor::command, doctor::main),
     (devices::command, devices::main),
+    (monitor::command, monitor::main),
     (report::command, report::main),
     (flamegraph::command, flamegraph::main),
     (export::command, export::main),

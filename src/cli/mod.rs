@@ -18,6 +18,7 @@ pub mod kind;
 pub mod library;
 mod max_size;
 mod misplaced;
+mod monitor;
 mod no_subcommand;
 pub mod options;
 pub mod otlp;

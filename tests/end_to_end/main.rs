@@ -37,6 +37,7 @@ mod live_and_file;
 mod lost_surroundings;
 mod max_size;
 mod metrics;
+mod monitor;
 mod names;
 mod native_stacks;
 mod nothing;
