@@ -1,7 +1,7 @@
 //! OpenTelemetry's `hw.*` metrics of the devices, as OTLP messages.
 //!
-//! `hw.gpu.io`, which counts bytes, is left out: drivers give rates. Clocks and PCIe rates have no convention,
-//! and names of ours.
+//! `hw.gpu.io`, which counts bytes, is left out: drivers give rates. Clocks and PCIe rates have no
+//! convention, and names of ours.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
