@@ -6,6 +6,7 @@ mod heap;
 mod launch;
 mod machine;
 mod stack;
+mod telemetry;
 mod workload;
 
 fn main() -> std::process::ExitCode {

@@ -6,4 +6,8 @@ use crate::source::Backend;
 pub const BACKENDS: &[Backend] = &[
     #[cfg(feature = "nvml")]
     crate::nvml::BACKEND,
+    #[cfg(feature = "rocm")]
+    crate::sysfs::AMD,
+    #[cfg(feature = "intel")]
+    crate::sysfs::INTEL,
 ];

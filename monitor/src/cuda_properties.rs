@@ -27,7 +27,6 @@ pub struct CudaProperties {
     pub max_block: Option<[u32; 3]>,
     /// Blocks in x, y and z.
     pub max_grid: Option<[u32; 3]>,
-    pub compute_capability: Option<(u32, u32)>,
     pub ecc: Option<bool>,
     /// Whether the device shares the host's memory.
     pub integrated: Option<bool>,

@@ -18,6 +18,7 @@ pub struct GpuDeviceInfo {
     /// Bytes of device memory.
     pub vram_total: Option<u64>,
     /// NVIDIA's compute capability: major, minor.
+    #[serde(serialize_with = "version")]
     pub compute_capability: Option<(u32, u32)>,
     pub driver_version: Option<String>,
     /// "0000:01:00.0": domain of four digits, bus, device, function, as the kernel writes it.
@@ -26,6 +27,7 @@ pub struct GpuDeviceInfo {
     pub backend: GpuBackend,
     pub uuid: Option<String>,
     /// The newest CUDA that the driver supports: major, minor.
+    #[serde(serialize_with = "version")]
     pub cuda_version: Option<(u32, u32)>,
     /// "Hopper", "Ada".
     pub architecture: Option<String>,
@@ -75,6 +77,14 @@ impl GpuDeviceInfo {
             mig: None,
             cuda: None,
         }
+    }
+}
+
+/// "9.0".
+fn version<S: Serializer>(version: &Option<(u32, u32)>, serializer: S) -> Result<S::Ok, S::Error> {
+    match version {
+        Some((major, minor)) => serializer.collect_str(&format_args!("{major}.{minor}")),
+        None => serializer.serialize_none(),
     }
 }
 

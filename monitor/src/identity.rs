@@ -39,6 +39,11 @@ impl Identities {
         Identities { proc: proc.to_owned(), is_contained, known: HashMap::new(), users: None }
     }
 
+    /// For process ids that come from our own `/proc`.
+    pub fn of_our_ids(proc: &Path) -> Identities {
+        Identities { is_contained: false, ..Identities::new(proc) }
+    }
+
     /// The process, of whose use nothing is known yet.
     pub fn process(&mut self, pid: u32, kind: ProcessKind) -> GpuProcess {
         let identity = match self.known.get(&pid) {

@@ -28,6 +28,8 @@ mod plausible;
 mod process;
 mod source;
 mod subscription;
+#[cfg(any(feature = "rocm", feature = "intel"))]
+mod sysfs;
 mod throttle;
 mod worker;
 

@@ -1,4 +1,4 @@
-//! Limits beyond which a driver's value is garbage: such a value counts as not known.
+//! What counts as known: limits beyond which a driver's value is garbage, and parts with no value.
 
 pub fn percent(value: u32) -> Option<u32> {
     (value <= 100).then_some(value)
@@ -30,6 +30,11 @@ pub fn generation(value: u32) -> Option<u32> {
 /// A number of PCIe lanes.
 pub fn lanes(value: u32) -> Option<u32> {
     (1..=64).contains(&value).then_some(value)
+}
+
+/// The part, unless nothing in it is known.
+pub fn known<T: Default + PartialEq>(part: T) -> Option<T> {
+    (part != T::default()).then_some(part)
 }
 
 #[cfg(test)]

@@ -8,25 +8,28 @@ use clap::{Arg, ArgMatches, Command};
 use crate::cli::failure::Failure;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{
-    collect, completions, ctl, demo, doctor, exit_code, export, flamegraph, library, man, no_subcommand,
-    options, printable, report, run, stdout, top, variables,
+    collect, completions, ctl, demo, devices, doctor, exit_code, export, flamegraph, library, man, monitor,
+    no_subcommand, options, printable, report, run, stdout, top, variables,
 };
 
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
 
 /// The subcommands: clap's description and the function of each.
-const SUBCOMMANDS: [(fn() -> Command, Run); 11] = [
+const SUBCOMMANDS: [(fn() -> Command, Run); 14] = [
     (run::command, run::main),
     (demo::command, demo::main),
     (library::command, library::main),
     (collect::command, collect::main),
     (doctor::command, doctor::main),
+    (devices::command, devices::main),
+    (monitor::command, monitor::main),
     (report::command, report::main),
     (flamegraph::command, flamegraph::main),
     (export::command, export::main),
     (ctl::command, ctl::main),
     (top::command, top::main),
     (demo::workload_command, demo::workload_main),
+    (devices::child_command, devices::child_main),
 ];
 
 pub fn main() -> ExitCode {

@@ -8,7 +8,8 @@ pub use gputrace_collector::error::exit_code as collector;
 
 /// All went well.
 pub const SUCCESS: u8 = 0;
-/// `doctor`: tracing cannot work here. Otherwise: a failure with no code of its own.
+/// `doctor`: tracing cannot work here; `devices`, `monitor`: no GPU can be read. Otherwise: a failure with no
+/// code of its own.
 pub const FAILED: u8 = 1;
 /// The command line, or the length of a flight recorder, is wrong; attaching to a running process is asked
 /// for; no format was named to `export`; or a folder of several traces was named where one is needed.
@@ -25,7 +26,11 @@ pub const NOT_FOUND: u8 = 127;
 /// The table for people, in the order of the codes.
 pub const TABLE: [(u8, &str); 14] = [
     (SUCCESS, "all went well"),
-    (FAILED, "failed; doctor: tracing cannot work here; demo: the workload failed; ctl: nothing was dumped"),
+    (
+        FAILED,
+        "failed; doctor: tracing cannot work here; demo: the workload failed; ctl: nothing was dumped;\n\
+         devices, monitor: no GPU can be read",
+    ),
     (
         USAGE,
         "the command line or a variable is wrong, or asks to attach to a running process;\n\

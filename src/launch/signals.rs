@@ -211,14 +211,7 @@ impl Before {
                 self.restore_one(signal);
                 continue;
             }
-            // SAFETY: a zeroed sigaction is a valid value; the handler lives as long as the process.
-            unsafe {
-                let mut action: libc::sigaction = zeroed();
-                let handler: extern "C" fn(c_int) = want_end;
-                action.sa_sigaction = handler as usize;
-                action.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
-                libc::sigaction(signal, &raw const action, null_mut());
-            }
+            take_end(signal);
         }
         self.restore_one(libc::SIGCHLD);
     }
@@ -258,6 +251,33 @@ pub fn restore_inherited() {
 
 extern "C" fn want_end(_signal: c_int) {
     END_WANTED.store(true, Ordering::Relaxed);
+}
+
+/// The next such signal sets [`is_end_wanted`], the one after it ends us.
+fn take_end(signal: c_int) {
+    // SAFETY: a zeroed sigaction is a valid value; the handler lives as long as the process.
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        let handler: extern "C" fn(c_int) = want_end;
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
+        libc::sigaction(signal, &raw const action, null_mut());
+    }
+}
+
+/// For a command without a program: signals that end a process set [`is_end_wanted`]. What this process was
+/// started with ignored stays ignored.
+pub fn hear_the_end() {
+    for signal in END_US_AFTERWARDS {
+        // SAFETY: a zeroed sigaction is a valid value, filled by the call.
+        let is_default = unsafe {
+            let mut action: libc::sigaction = zeroed();
+            libc::sigaction(signal, null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_DFL
+        };
+        if is_default {
+            take_end(signal);
+        }
+    }
 }
 
 /// Whether a signal asked for the end since [`Before::hear_the_end`].

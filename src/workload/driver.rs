@@ -67,6 +67,8 @@ entries! {
     device_count = "cuDeviceGetCount" (*mut c_int);
     device = "cuDeviceGet" (*mut c_int, c_int);
     device_name = "cuDeviceGetName" (*mut c_char, c_int, c_int);
+    device_attribute = "cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+    device_bus_id = "cuDeviceGetPCIBusId" (*mut c_char, c_int, c_int);
     primary_retain = "cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
     primary_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
     set_current = "cuCtxSetCurrent" (Handle);
@@ -160,6 +162,33 @@ impl Driver {
             )?;
             Ok(CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned())
         }
+    }
+
+    /// The device with that ordinal.
+    pub fn handle(&self, ordinal: c_int) -> Result<c_int, DriverError> {
+        let mut device = 0;
+        // SAFETY: `device` outlives the call.
+        self.check("cuDeviceGet", unsafe { (self.device)(&raw mut device, ordinal) })?;
+        Ok(device)
+    }
+
+    /// The device's address: "0000:01:00.0".
+    pub fn bus_id(&self, device: c_int) -> Result<String, DriverError> {
+        let mut id = [0 as c_char; 64];
+        // SAFETY: the entry writes at most the length it is given, with a NUL at the end.
+        unsafe {
+            let code = (self.device_bus_id)(id.as_mut_ptr(), id.len() as c_int, device);
+            self.check("cuDeviceGetPCIBusId", code)?;
+            Ok(CStr::from_ptr(id.as_ptr()).to_string_lossy().to_ascii_lowercase())
+        }
+    }
+
+    /// The attribute with that number; `None` if this driver does not know it.
+    pub fn attribute(&self, device: c_int, number: c_int) -> Option<u32> {
+        let mut value = 0;
+        // SAFETY: `value` outlives the call.
+        let code = unsafe { (self.device_attribute)(&raw mut value, number, device) };
+        u32::try_from(value).ok().filter(|_| code == 0)
     }
 
     /// A function of a module that was loaded.

@@ -25,7 +25,7 @@ use crate::metrics::{
     GpuThermalMetrics, GpuUtilization,
 };
 use crate::pace::Paced;
-use crate::plausible;
+use crate::plausible::{self, known};
 use crate::process::GpuProcess;
 use crate::source::{Opened, Source};
 use crate::throttle::{GpuThrottleMetrics, ThrottleReasons};
@@ -400,9 +400,4 @@ fn memory_temperature(device: &Device<'_>) -> Option<u32> {
 fn fan(device: &Device<'_>) -> Option<u32> {
     let fans = device.num_fans().unwrap_or(1).min(16);
     (0..fans).filter_map(|fan| device.fan_speed(fan).ok().and_then(plausible::percent)).max()
-}
-
-/// The part, unless nothing in it is known.
-fn known<T: Default + PartialEq>(part: T) -> Option<T> {
-    (part != T::default()).then_some(part)
 }

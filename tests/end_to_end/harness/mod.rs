@@ -4,6 +4,7 @@ pub mod back_end;
 pub mod folder;
 pub mod life;
 pub mod needs;
+pub mod nvml;
 pub mod process;
 pub mod program;
 pub mod recorded;
