@@ -1,11 +1,11 @@
-//! The sink of the second pass: passes the model's events on to a format, and keeps its first error.
+//! The sink of the second pass: passes the selected events of the model on to a format, and keeps its first error.
 
 use std::io;
 
 use gputrace_wire::caller::Caller;
 
 use crate::batch::{ProcessBegin, SessionBegin};
-use crate::export::{Event, Format, Trace};
+use crate::export::{Event, Format, Selection, Trace};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
@@ -14,35 +14,78 @@ use crate::model::sink::Sink;
 pub struct Feed<'a> {
     trace: Trace<'a>,
     format: Box<dyn Format>,
+    selection: Selection,
+    left_out: u64,
     error: Option<io::Error>,
 }
 
+/// What became of an export.
+#[derive(Debug)]
+pub struct Fed {
+    /// How many events the output has, or the first error.
+    pub written: io::Result<u64>,
+    /// Calls, operations and ranges that the selection left out.
+    pub left_out: u64,
+    pub warnings: Vec<String>,
+}
+
 impl<'a> Feed<'a> {
-    /// Begins the output. An error comes from [`Feed::finish`].
-    pub fn new(mut trace: Trace<'a>, mut format: Box<dyn Format>) -> Feed<'a> {
+    /// Begins the output with everything in it. An error comes from [`Feed::finish`].
+    pub fn new(trace: Trace<'a>, format: Box<dyn Format>) -> Feed<'a> {
+        Feed::of(Selection::default(), trace, format)
+    }
+
+    /// Begins the output with what is selected.
+    pub fn of(selection: Selection, mut trace: Trace<'a>, mut format: Box<dyn Format>) -> Feed<'a> {
         let error = format.begin(&mut trace).err();
-        Feed { trace, format, error }
+        Feed { trace, format, selection, left_out: 0, error }
     }
 
     /// Completes the output, and returns how many events it has, or the first error.
-    pub fn finish(mut self) -> io::Result<u64> {
-        match self.error {
-            Some(error) => Err(error),
-            None => self.format.finish(&mut self.trace),
-        }
+    pub fn finish(self) -> io::Result<u64> {
+        self.end().written
     }
 
+    /// Completes the output.
+    pub fn end(mut self) -> Fed {
+        let written = match self.error {
+            Some(error) => Err(error),
+            None => self.format.finish(&mut self.trace),
+        };
+        Fed { written, left_out: self.left_out, warnings: self.trace.warnings }
+    }
+
+    #[inline]
     fn pass_on(&mut self, event: Event<'_>) {
-        if self.error.is_none() {
+        if self.error.is_some() {
+            return;
+        }
+        if self.selection.takes(&event, &mut self.trace) {
             self.error = self.format.event(event, &mut self.trace).err();
+            return;
+        }
+        match event {
+            Event::RangeBegins(range, definitions) => self.format.left_out_range(range, false, definitions),
+            Event::Range(range, definitions) => {
+                self.left_out += 1;
+                self.format.left_out_range(range, true, definitions);
+            }
+            Event::Call(..) | Event::Operation(..) => self.left_out += 1,
+            _ => {}
         }
     }
 }
 
 impl Sink for Feed<'_> {
+    const JUDGES: bool = true;
+
     fn process_begins(&mut self, number: u32, process: &ProcessBegin, session: &SessionBegin) {
         self.trace.process_begins(number, session);
         self.pass_on(Event::ProcessBegins { number, process, session });
+    }
+
+    fn defines(&mut self, number: u32, definitions: &Definitions) {
+        self.pass_on(Event::Defines { number, definitions });
     }
 
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {

@@ -2,16 +2,25 @@
 //!
 //! The trace is read twice. The first pass makes the names ([`Trace`]), so that they are those of the report; the
 //! second passes every event on ([`Feed`]) and keeps none of them. A format owns its encoding and whatever it
-//! needs to remember, in bounded memory.
+//! needs to remember, in bounded memory. A [`Selection`] leaves out events before a format sees them.
 
 mod feed;
+mod folded;
+mod otlp_json;
+mod selection;
+mod settings;
 mod trace;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-pub use feed::Feed;
+pub use feed::{Fed, Feed};
+pub use selection::{Selection, Window};
+pub use settings::Settings;
 pub use trace::{Event, Trace};
+
+use crate::model::definitions::Definitions;
+use crate::model::instances::RangeInstance;
 
 /// Writes one format.
 ///
@@ -23,7 +32,11 @@ pub trait Format {
         Ok(())
     }
     fn event(&mut self, event: Event<'_>, trace: &mut Trace<'_>) -> io::Result<()>;
-    /// Completes the output, and returns how many events it has.
+    /// A pushed range that the user's filter leaves out, at its begin and, if `has_ended`, at its end: for
+    /// formats whose events name the ranges around them.
+    fn left_out_range(&mut self, _range: &RangeInstance, _has_ended: bool, _definitions: &Definitions) {}
+    /// Completes the output, and returns how many events it has. A format that buffers flushes here: an error
+    /// while it is dropped is lost.
     fn finish(&mut self, trace: &mut Trace<'_>) -> io::Result<u64>;
 }
 
@@ -58,7 +71,7 @@ pub struct FormatEntry {
 }
 
 /// All formats, in the order in which help lists them.
-pub const FORMATS: &[FormatEntry] = &[];
+pub const FORMATS: &[FormatEntry] = &[folded::FORMAT, otlp_json::FORMAT];
 
 impl Destination {
     /// The stream; an error for a destination of another kind, which no caller passes.

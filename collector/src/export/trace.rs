@@ -7,11 +7,12 @@ use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, StackKey};
 use crate::batch::{ProcessBegin, SessionBegin};
+use crate::export::Settings;
 use crate::label::{DeviceNames, Labels, StreamNames, ThreadNames};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
-use crate::model::{Process, Totals};
+use crate::model::{Process, Session, Totals};
 
 /// An event of the second pass, with the definitions so far of its process. Those of [`Trace::process`] are
 /// complete from the first event on.
@@ -21,6 +22,11 @@ pub enum Event<'e> {
         number: u32,
         process: &'e ProcessBegin,
         session: &'e SessionBegin,
+    },
+    /// Definitions were added.
+    Defines {
+        number: u32,
+        definitions: &'e Definitions,
     },
     /// A hooked call, with its times on the host.
     Call(&'e HostCall, &'e Definitions),
@@ -49,10 +55,16 @@ pub struct Trace<'a> {
     pub totals: &'a Totals,
     pub aggregates: &'a Aggregates,
     pub labels: Labels<'a>,
+    pub settings: Settings,
+    /// What the user is to know of, beside errors.
+    pub warnings: Vec<String>,
     threads: FxHashMap<(u32, u32), Arc<str>>,
     processes: FxHashMap<u32, Arc<str>>,
     streams: StreamNames,
     devices: DeviceNames,
+    /// When the part of the sessions begins that was read, as nanoseconds since the Unix epoch: `--from` and
+    /// `--to` count from there.
+    pub begin_unix_ns: u64,
     /// By process: what is added to CLOCK_MONOTONIC to get the time since the Unix epoch.
     to_unix_ns: FxHashMap<u32, i128>,
 }
@@ -80,10 +92,13 @@ impl<'a> Trace<'a> {
             totals,
             aggregates,
             labels,
+            settings: Settings::default(),
+            warnings: Vec::new(),
             threads,
             processes,
             streams,
             devices,
+            begin_unix_ns: totals.sessions.iter().map(begin_unix_ns).min().unwrap_or(0),
             to_unix_ns: FxHashMap::default(),
         }
     }
@@ -130,4 +145,13 @@ impl<'a> Trace<'a> {
     pub fn leaf_name(&mut self, key: &StackKey) -> Arc<str> {
         self.labels.kernels.leaf(key.process, key.leaf).unwrap_or_else(|| "(call)".into())
     }
+}
+
+/// When the part of a session begins that was read.
+fn begin_unix_ns(session: &Session) -> u64 {
+    let begin = &session.begin;
+    let series = session.series.and_then(|series| series.begin_ns);
+    let read_from = session.excerpt.as_ref().map(|excerpt| excerpt.from_ns).or(series);
+    let before = read_from.map_or(0, |from_ns| from_ns.saturating_sub(begin.monotonic_ns));
+    begin.realtime_ns.saturating_add(before)
 }

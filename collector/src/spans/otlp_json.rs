@@ -37,6 +37,11 @@ impl<W: Write> SpanJson<W> {
         }
     }
 
+    /// The first write error, once: what is written after it is incomplete.
+    pub fn ok_so_far(&mut self) -> io::Result<()> {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
     fn write(&mut self, spans: Vec<proto::Span>, definitions: &Definitions) {
         if spans.is_empty() || self.failure.is_some() {
             return;

@@ -169,6 +169,15 @@ impl ProcessSpans {
         self.emit_ranges(to);
     }
 
+    pub fn range_ends_as_parent<R: SpanReceiver>(
+        &mut self,
+        range: &RangeInstance,
+        to: &mut SpanOutput<'_, R>,
+    ) {
+        self.ranges.ends(range);
+        self.emit_ranges(to);
+    }
+
     /// Emits the spans of a second that is over.
     pub fn time_passes<R: SpanReceiver>(&mut self, now_ns: u64, to: &mut SpanOutput<'_, R>) {
         if self.sampler.ends_second_by(now_ns) {
