@@ -2,8 +2,8 @@
 //!
 //! `session` reads live processes through shared memory, `trace_file` stores and reads the same stream, and
 //! `model` joins it into host calls and operations for the sinks: aggregates, spans and metrics. `report` and
-//! `flame` write outputs with names from `label`, and `export` writes the formats of other tools. A live stream
-//! and a file take the same path, so their numbers agree.
+//! `flame` write outputs with names from `label`, and `export` writes the formats of other tools. A live
+//! stream and a file take the same path, so their numbers agree.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use gputrace_collector::aggregate::Aggregates;
-use gputrace_collector::export::{FORMATS, Feed, FormatEntry, Selection, Settings, Trace, Window};
+use gputrace_collector::export::{Choices, FORMATS, Feed, FormatEntry, Interval, Selection, Trace};
 use gputrace_collector::filter::Filter;
 use gputrace_collector::otlp::{Asked, Signal};
 
@@ -128,11 +128,11 @@ fn selection(matches: &ArgMatches) -> Result<Selection, Failure> {
     let wrong = |why: &str| Failure::new(why).code(exit_code::USAGE);
     let filters = matches.get_many::<Filter>("filter").into_iter().flatten().cloned().collect();
     let moment = |name| matches.get_one::<u64>(name).copied();
-    let window = Window { from_ns: moment("from"), to_ns: moment("to") };
-    if window.to_ns.is_some_and(|to_ns| to_ns < window.from_ns.unwrap_or(0)) {
+    let interval = Interval { from_ns: moment("from"), to_ns: moment("to") };
+    if interval.to_ns.is_some_and(|to_ns| to_ns < interval.from_ns.unwrap_or(0)) {
         return Err(wrong("--from is after --to").hint("both count from the trace's begin"));
     }
-    Selection::new(filters, window).ok_or_else(|| wrong("--filter has more than 64 conditions"))
+    Selection::new(filters, interval).ok_or_else(|| wrong("--filter has more than 64 conditions"))
 }
 
 /// Reads the traces twice: for their names, and for the output.
@@ -148,7 +148,7 @@ fn export(
         let opened = (format.open)(destination).map_err(|error| output::cut_short(path, &error))?;
         let (first, exit_code) = traces::replay(inputs.clone(), Aggregates::default())?;
         let mut trace = Trace::new(&first.totals, &first.sink);
-        trace.settings = settings(matches);
+        trace.choices = choices(matches);
         let fed = traces::replay_again(inputs, Feed::of(selection, trace, opened))?.sink.end();
         for warning in fed.warnings {
             say(format_args!("gputrace: warning: {warning}"));
@@ -172,19 +172,19 @@ fn summarise(format: &FormatEntry, count: u64, left_out: Option<u64>, path: Opti
         "folded" => "lines",
         _ => "events",
     };
-    let place = path.map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
+    let written_to = path.map_or_else(|| "on stdout".to_owned(), |path| format!("in {}", path.display()));
     match left_out {
         Some(left_out) => say(format_args!(
-            "gputrace: {count} {what} in {place}; {left_out} of the trace's events were left out by --filter, --from \
+            "gputrace: {count} {what} {written_to}; {left_out} of the trace's events were left out by --filter, --from \
              or --to"
         )),
-        None if path.is_some() => say(format_args!("gputrace: {count} {what} in {place}")),
+        None if path.is_some() => say(format_args!("gputrace: {count} {what} {written_to}")),
         None => {}
     }
 }
 
 /// What formats have a choice of, from the options and variables.
-fn settings(matches: &ArgMatches) -> Settings {
+fn choices(matches: &ArgMatches) -> Choices {
     let Flames { ranges, group_by } = Flames::new(matches);
-    Settings { ranges, group_by, naming: otlp::naming(), sampling: otlp_options::sampling(&Given(matches)) }
+    Choices { ranges, group_by, naming: otlp::naming(), sampling: otlp_options::sampling(&Given(matches)) }
 }

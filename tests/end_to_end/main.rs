@@ -17,6 +17,7 @@ mod device_times;
 mod doctor_and_lib;
 mod dropped_privileges;
 mod endings;
+mod exports;
 mod failed_calls;
 mod flight_recorder;
 mod forbidden;

@@ -1,4 +1,5 @@
-//! The sink of the second pass: passes the selected events of the model on to a format, and keeps its first error.
+//! The sink of the second pass: passes the selected events of the model on to a format, and keeps its first
+//! error.
 
 use std::io;
 

@@ -33,8 +33,8 @@ impl Format for Folded {
     }
 
     fn finish(&mut self, trace: &mut Trace<'_>) -> io::Result<u64> {
-        let Trace { totals, labels, settings, .. } = trace;
-        let flame = Flame::with(totals, &self.sums, labels, settings.ranges, &settings.group_by);
+        let Trace { totals, labels, choices, .. } = trace;
+        let flame = Flame::with(totals, &self.sums, labels, choices.ranges, &choices.group_by);
         self.output.write_all(flame.folded().as_bytes())?;
         self.output.flush()?;
         Ok(flame.weighted().count() as u64)

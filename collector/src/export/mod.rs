@@ -1,22 +1,26 @@
 //! Traces in the formats of other tools: one file a format, behind the trait [`Format`].
 //!
-//! The trace is read twice. The first pass makes the names ([`Trace`]), so that they are those of the report; the
-//! second passes every event on ([`Feed`]) and keeps none of them. A format owns its encoding and whatever it
-//! needs to remember, in bounded memory. A [`Selection`] leaves out events before a format sees them.
+//! The trace is read twice. The first pass makes the names ([`Trace`]), so that they are those of the
+//! report; the second passes every event on ([`Feed`]) and keeps none of them. A format owns its encoding
+//! and whatever it needs to remember, in bounded memory. A [`Selection`] leaves out events before a format
+//! sees them.
 
+mod choices;
 mod feed;
 mod folded;
 mod otlp_json;
 mod selection;
-mod settings;
+#[cfg(test)]
+mod tests;
 mod trace;
+mod within;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+pub use choices::Choices;
 pub use feed::{Fed, Feed};
-pub use selection::{Selection, Window};
-pub use settings::Settings;
+pub use selection::{Interval, Selection};
 pub use trace::{Event, Trace};
 
 use crate::model::definitions::Definitions;
@@ -24,9 +28,9 @@ use crate::model::instances::RangeInstance;
 
 /// Writes one format.
 ///
-/// `begin` comes first and `finish` last. Events come in the order in which the model emits them: host calls in the
-/// order of each thread, operations when they were joined with their calls; neither is sorted by time. After an
-/// error nothing more is called.
+/// `begin` comes first and `finish` last. Events come in the order in which the model emits them: host calls
+/// in the order of each thread, operations when they were joined with their calls; neither is sorted by
+/// time. After an error nothing more is called.
 pub trait Format {
     fn begin(&mut self, _trace: &mut Trace<'_>) -> io::Result<()> {
         Ok(())

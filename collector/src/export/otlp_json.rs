@@ -16,15 +16,15 @@ pub(super) const FORMAT: FormatEntry = FormatEntry {
 };
 
 struct OtlpJson {
-    /// Until the settings are known.
+    /// Until the choices are known.
     output: Option<Box<dyn Write>>,
     spans: Option<SpanSink<SpanJson<Box<dyn Write>>>>,
 }
 
 impl Format for OtlpJson {
     fn begin(&mut self, trace: &mut Trace<'_>) -> io::Result<()> {
-        let receiver = self.output.take().map(|output| SpanJson::new(output, trace.settings.naming.clone()));
-        self.spans = receiver.map(|receiver| SpanSink::new(receiver, trace.settings.sampling));
+        let receiver = self.output.take().map(|output| SpanJson::new(output, trace.choices.naming.clone()));
+        self.spans = receiver.map(|receiver| SpanSink::new(receiver, trace.choices.sampling));
         Ok(())
     }
 

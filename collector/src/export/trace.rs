@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, StackKey};
 use crate::batch::{ProcessBegin, SessionBegin};
-use crate::export::Settings;
+use crate::export::Choices;
 use crate::label::{DeviceNames, Labels, StreamNames, ThreadNames};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
@@ -55,7 +55,7 @@ pub struct Trace<'a> {
     pub totals: &'a Totals,
     pub aggregates: &'a Aggregates,
     pub labels: Labels<'a>,
-    pub settings: Settings,
+    pub choices: Choices,
     /// What the user is to know of, beside errors.
     pub warnings: Vec<String>,
     threads: FxHashMap<(u32, u32), Arc<str>>,
@@ -92,7 +92,7 @@ impl<'a> Trace<'a> {
             totals,
             aggregates,
             labels,
-            settings: Settings::default(),
+            choices: Choices::default(),
             warnings: Vec::new(),
             threads,
             processes,
@@ -108,8 +108,8 @@ impl<'a> Trace<'a> {
         self.to_unix_ns.insert(number, offset);
     }
 
-    /// A time on CLOCK_MONOTONIC as nanoseconds since the Unix epoch, by its session's clocks: the processes of one
-    /// session have one clock.
+    /// A time on CLOCK_MONOTONIC as nanoseconds since the Unix epoch, by its session's clocks: the processes
+    /// of one session have one clock.
     pub fn unix_ns(&self, process: u32, monotonic_ns: u64) -> u64 {
         let offset = self.to_unix_ns.get(&process).copied().unwrap_or(0);
         u64::try_from((i128::from(monotonic_ns) + offset).max(0)).unwrap_or(u64::MAX)
@@ -140,8 +140,8 @@ impl<'a> Trace<'a> {
         self.devices.device(process, ordinal)
     }
 
-    /// The name of a row of the flamegraph, which an operation has by [`StackKey::of_operation`]: a kernel's short
-    /// name, `memcpy gpu_to_cpu` and the like.
+    /// The name of a row of the flamegraph, which an operation has by [`StackKey::of_operation`]: a kernel's
+    /// short name, `memcpy gpu_to_cpu` and the like.
     pub fn leaf_name(&mut self, key: &StackKey) -> Arc<str> {
         self.labels.kernels.leaf(key.process, key.leaf).unwrap_or_else(|| "(call)".into())
     }

@@ -30,7 +30,8 @@ impl Glob {
     pub fn matches(&self, text: &str) -> bool {
         let mut letters = text.chars();
         let mut at = 0;
-        // The last `*`, and what it has not consumed yet: where letters after it do not match, it takes one more.
+        // The last `*`, and what it has not consumed yet: where letters after it do not match, it takes one
+        // more.
         let mut star: Option<(usize, std::str::Chars<'_>)> = None;
         loop {
             let token = self.0.get(at);

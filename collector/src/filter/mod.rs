@@ -9,7 +9,7 @@ pub use glob::Glob;
 
 /// A property of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Key {
+pub enum Property {
     Process,
     Thread,
     Stream,
@@ -18,21 +18,21 @@ pub enum Key {
     Range,
 }
 
-impl Key {
-    pub const ALL: [(&'static str, Key); 6] = [
-        ("process", Key::Process),
-        ("thread", Key::Thread),
-        ("stream", Key::Stream),
-        ("device", Key::Device),
-        ("kernel", Key::Kernel),
-        ("range", Key::Range),
+impl Property {
+    pub const ALL: [(&'static str, Property); 6] = [
+        ("process", Property::Process),
+        ("thread", Property::Thread),
+        ("stream", Property::Stream),
+        ("device", Property::Device),
+        ("kernel", Property::Kernel),
+        ("range", Property::Range),
     ];
 }
 
 /// One `KEY=GLOB`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Condition {
-    pub key: Key,
+    pub property: Property,
     pub glob: Glob,
 }
 
@@ -51,15 +51,15 @@ fn condition(text: &str) -> Result<Condition, String> {
     let (name, glob) = text
         .split_once('=')
         .ok_or_else(|| format!("`{text}` is not KEY=GLOB; a comma that belongs to a glob is written \\,"))?;
-    let found = Key::ALL.iter().find(|(known, _)| *known == name.trim());
-    let (_, key) = found.ok_or_else(|| {
-        let known = Key::ALL.map(|(known, _)| known).join(", ");
+    let found = Property::ALL.iter().find(|(known, _)| *known == name.trim());
+    let (_, property) = found.ok_or_else(|| {
+        let known = Property::ALL.map(|(known, _)| known).join(", ");
         format!("there is no key `{}`; the keys are {known}", name.trim())
     })?;
     if glob.is_empty() {
         return Err(format!("`{text}` has no glob; {name}=* is every event that has a {name}"));
     }
-    Ok(Condition { key: *key, glob: Glob::new(glob) })
+    Ok(Condition { property: *property, glob: Glob::new(glob) })
 }
 
 /// The text between commas that have no backslash before them.
@@ -79,8 +79,8 @@ mod tests {
     #[test]
     fn filter_is_read_as_it_is_written() {
         let read = Filter::parse(r"kernel=f<int\,*>,device=0").unwrap();
-        let keys: Vec<Key> = read.0.iter().map(|condition| condition.key).collect();
-        assert_eq!(keys, [Key::Kernel, Key::Device]);
+        let keys: Vec<Property> = read.0.iter().map(|condition| condition.property).collect();
+        assert_eq!(keys, [Property::Kernel, Property::Device]);
         assert!(read.0[0].glob.matches("f<int, 3>") && !read.0[0].glob.matches("f<int"));
         assert!(Filter::parse("range=a=b").unwrap().0[0].glob.matches("a=b"));
         assert_eq!(Filter::parse(r"range=a\\,device=1").unwrap().0.len(), 2);

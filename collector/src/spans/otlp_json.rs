@@ -93,7 +93,7 @@ mod tests {
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 
     use super::*;
-    use crate::spans::span::{Event, Value};
+    use crate::spans::span::{SpanEvent, Value};
 
     fn span(number: u64, text_bytes: usize) -> Span {
         Span {
@@ -114,7 +114,7 @@ mod tests {
                 ("gpu_transfer.bytes", Value::number(u64::MAX)),
                 ("gputrace.baggage", Value::Texts(vec!["a".into(), "b".into()])),
             ],
-            events: vec![Event { name: "launch", at_ns: 7 }],
+            events: vec![SpanEvent { name: "launch", at_ns: 7 }],
             error: Some("it failed".to_owned()),
         }
     }

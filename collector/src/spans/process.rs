@@ -26,7 +26,7 @@ use crate::spans::known_ranges::KnownRanges;
 use crate::spans::process_trace::ProcessTrace;
 use crate::spans::sampler::TopSampler;
 use crate::spans::sampling::Sampling;
-use crate::spans::span::{Event, Span, SpanReceiver, Value};
+use crate::spans::span::{Span, SpanEvent, SpanReceiver, Value};
 use crate::spans::trace_context::SAMPLED;
 
 /// Remembered calls that are spans and whose device operations may still come.
@@ -293,7 +293,7 @@ impl ProcessSpans {
         self.lines.describe(stack, is_slow, to.definitions, &mut span.attributes);
         let launch = operation.call.as_ref().map(|call| call.start_ns);
         span.events
-            .extend(launch.map(|at_ns| Event { name: "launch", at_ns: self.clock.realtime_ns(at_ns) }));
+            .extend(launch.map(|at_ns| SpanEvent { name: "launch", at_ns: self.clock.realtime_ns(at_ns) }));
         self.emit(span, to);
     }
 

@@ -1,5 +1,5 @@
-//! Where an export goes: stdout, a file, or a folder. Files and folders are written under a temporary name beside
-//! and renamed once they are whole.
+//! Where an export goes: stdout, a file, or a folder. Files and folders are written under a temporary name
+//! beside and renamed once they are whole.
 
 use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File};
@@ -68,8 +68,8 @@ enum Stream<W: Write> {
     Compressed(GzEncoder<BufWriter<W>>),
 }
 
-/// A stream that the format and we have. The format's part ends with the format; then we complete it, so that an
-/// error of the compressor's end is seen.
+/// A stream that the format and we have. The format's part ends with the format; then we complete it, so
+/// that an error of the compressor's end is seen.
 struct Shared<W: Write> {
     stream: Rc<RefCell<Completed<W>>>,
 }
@@ -177,7 +177,8 @@ fn remove(path: &Path) -> io::Result<()> {
     removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
-/// The file is made inside a temporary folder, where a library's journals beside it are removed with the folder.
+/// The file is made inside a temporary folder, where a library's journals beside it are removed with the
+/// folder.
 fn file<T>(path: &Path, write: impl FnOnce(Destination) -> Result<T, Failure>) -> Result<T, Failure> {
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(occupied(path, "it is no file").hint("name another file with -o"));

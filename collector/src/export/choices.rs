@@ -4,7 +4,7 @@ use crate::flame::{GroupBy, RangePosition};
 use crate::spans::{Naming, Sampling};
 
 #[derive(Clone, Default, Debug)]
-pub struct Settings {
+pub struct Choices {
     /// Where `folded` shows ranges, and what it groups by.
     pub ranges: RangePosition,
     pub group_by: GroupBy,
