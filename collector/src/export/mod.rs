@@ -5,6 +5,7 @@
 //! needs to remember, in bounded memory.
 
 mod feed;
+mod perfetto;
 mod trace;
 
 use std::io::{self, Write};
@@ -58,7 +59,7 @@ pub struct FormatEntry {
 }
 
 /// All formats, in the order in which help lists them.
-pub const FORMATS: &[FormatEntry] = &[];
+pub const FORMATS: &[FormatEntry] = &[perfetto::ENTRY];
 
 impl Destination {
     /// The stream; an error for a destination of another kind, which no caller passes.
