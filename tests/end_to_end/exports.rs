@@ -148,6 +148,8 @@ fn filter_by_range_takes_what_is_inside() {
     let expected: Vec<String> = stacks(&[]).into_iter().filter(is_outer).collect();
     assert!(expected.len() > 1, "{expected:?}");
     assert_eq!(stacks(&["--filter", "range=outer"]), expected);
+    let all = export("otlp-json", &["--all"], &[&traced.trace()]).expect_code(0).stdout;
+    assert!(all.contains("\"name\":\"outer\""), "{all}");
     // Of 300 names that differ in their numbers one is found all the same.
     let spans = export("otlp-json", &["--all", "--filter", "range=step 299"], &[&traced.trace()]);
     let spans = spans.expect_code(0).stdout;

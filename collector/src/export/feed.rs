@@ -6,6 +6,7 @@ use std::io;
 use gputrace_wire::caller::Caller;
 
 use crate::batch::{ProcessBegin, SessionBegin};
+use crate::export::early::EarlyRanges;
 use crate::export::{Event, Format, Selection, Trace};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
@@ -16,6 +17,7 @@ pub struct Feed<'a> {
     trace: Trace<'a>,
     format: Box<dyn Format>,
     selection: Selection,
+    early: EarlyRanges,
     left_out: u64,
     error: Option<io::Error>,
 }
@@ -39,7 +41,7 @@ impl<'a> Feed<'a> {
     /// Begins the output with what is selected.
     pub fn of(selection: Selection, mut trace: Trace<'a>, mut format: Box<dyn Format>) -> Feed<'a> {
         let error = format.begin(&mut trace).err();
-        Feed { trace, format, selection, left_out: 0, error }
+        Feed { trace, format, selection, early: EarlyRanges::default(), left_out: 0, error }
     }
 
     /// Completes the output, and returns how many events it has, or the first error.
@@ -61,18 +63,48 @@ impl<'a> Feed<'a> {
         if self.error.is_some() {
             return;
         }
-        if self.selection.takes(&event, &mut self.trace) {
-            self.error = self.format.event(event, &mut self.trace).err();
-            return;
-        }
+        let is_taken = self.selection.takes(&event, &mut self.trace);
         match event {
-            Event::RangeBegins(range, definitions) => self.format.left_out_range(range, false, definitions),
+            _ if self.selection.is_everything() => self.give(event),
+            Event::RangeBegins(range, definitions) => {
+                if is_taken && !self.selection.has_begun(range.process, range.start_ns, &self.trace) {
+                    self.early.begins(range);
+                } else if is_taken {
+                    return self.give(event);
+                }
+                self.format.left_out_range(range, false, definitions);
+            }
+            Event::Range(range, definitions) if is_taken => {
+                if let Some(thread) = self.early.thread_of(range) {
+                    self.give_early(range.process, thread, definitions);
+                }
+                self.give(event);
+            }
             Event::Range(range, definitions) => {
+                self.early.remove(range);
                 self.left_out += 1;
                 self.format.left_out_range(range, true, definitions);
             }
+            Event::Call(call, definitions) if is_taken => {
+                self.give_early(call.process, call.thread, definitions);
+                self.give(event);
+            }
+            _ if is_taken => self.give(event),
             Event::Call(..) | Event::Operation(..) => self.left_out += 1,
             _ => {}
+        }
+    }
+
+    /// The ranges around what comes next.
+    fn give_early(&mut self, process: u32, thread: u32, definitions: &Definitions) {
+        for range in self.early.take(process, thread) {
+            self.give(Event::RangeBegins(&range, definitions));
+        }
+    }
+
+    fn give(&mut self, event: Event<'_>) {
+        if self.error.is_none() {
+            self.error = self.format.event(event, &mut self.trace).err();
         }
     }
 }

@@ -6,9 +6,11 @@
 //! sees them.
 
 mod choices;
+mod early;
 mod feed;
 mod folded;
 mod otlp_json;
+mod perfetto;
 mod selection;
 #[cfg(test)]
 mod tests;
@@ -75,7 +77,7 @@ pub struct FormatEntry {
 }
 
 /// All formats, in the order in which help lists them.
-pub const FORMATS: &[FormatEntry] = &[folded::FORMAT, otlp_json::FORMAT];
+pub const FORMATS: &[FormatEntry] = &[perfetto::ENTRY, folded::FORMAT, otlp_json::FORMAT];
 
 impl Destination {
     /// The stream; an error for a destination of another kind, which no caller passes.

@@ -62,9 +62,7 @@ pub struct Trace<'a> {
     processes: FxHashMap<u32, Arc<str>>,
     streams: StreamNames,
     devices: DeviceNames,
-    /// When the part of the sessions begins that was read, as nanoseconds since the Unix epoch: `--from` and
-    /// `--to` count from there.
-    pub begin_unix_ns: u64,
+    begin_unix_ns: u64,
     /// By process: what is added to CLOCK_MONOTONIC to get the time since the Unix epoch.
     to_unix_ns: FxHashMap<u32, i128>,
 }
@@ -113,6 +111,12 @@ impl<'a> Trace<'a> {
     pub fn unix_ns(&self, process: u32, monotonic_ns: u64) -> u64 {
         let offset = self.to_unix_ns.get(&process).copied().unwrap_or(0);
         u64::try_from((i128::from(monotonic_ns) + offset).max(0)).unwrap_or(u64::MAX)
+    }
+
+    /// When the part of the sessions begins that was read, as nanoseconds since the Unix epoch: `--from` and
+    /// `--to` count from there.
+    pub fn begin_unix_ns(&self) -> u64 {
+        self.begin_unix_ns
     }
 
     /// A process that is kept. Past 65 536 exited processes, the first to exit are not.
