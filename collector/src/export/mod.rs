@@ -5,6 +5,9 @@
 //! needs to remember, in bounded memory.
 
 mod feed;
+pub mod parquet;
+#[cfg(test)]
+pub(crate) mod testing;
 mod trace;
 
 use std::io::{self, Write};
@@ -58,7 +61,12 @@ pub struct FormatEntry {
 }
 
 /// All formats, in the order in which help lists them.
-pub const FORMATS: &[FormatEntry] = &[];
+pub const FORMATS: &[FormatEntry] = &[FormatEntry {
+    name: "parquet",
+    about: "a folder of tables, for DuckDB, pandas and Spark",
+    target: Target::Folder,
+    open: parquet::open,
+}];
 
 impl Destination {
     /// The stream; an error for a destination of another kind, which no caller passes.
