@@ -7,6 +7,9 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+#[cfg(test)]
+extern crate self as gputrace_collector;
+
 pub mod aggregate;
 pub mod batch;
 pub mod command_line;

@@ -10,8 +10,11 @@ mod early;
 mod feed;
 mod folded;
 mod otlp_json;
+pub mod parquet;
 mod perfetto;
 mod selection;
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -77,7 +80,17 @@ pub struct FormatEntry {
 }
 
 /// All formats, in the order in which help lists them.
-pub const FORMATS: &[FormatEntry] = &[perfetto::ENTRY, folded::FORMAT, otlp_json::FORMAT];
+pub const FORMATS: &[FormatEntry] = &[
+    perfetto::ENTRY,
+    FormatEntry {
+        name: "parquet",
+        about: "a folder of tables, for DuckDB, pandas and Spark",
+        target: Target::Folder,
+        open: parquet::open,
+    },
+    folded::FORMAT,
+    otlp_json::FORMAT,
+];
 
 impl Destination {
     /// The stream; an error for a destination of another kind, which no caller passes.

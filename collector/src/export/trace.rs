@@ -119,6 +119,13 @@ impl<'a> Trace<'a> {
         self.begin_unix_ns
     }
 
+    /// The same, before the epoch too: negative where a machine's clock was wrong.
+    pub fn signed_unix_ns(&self, process: u32, monotonic_ns: u64) -> i64 {
+        let offset = self.to_unix_ns.get(&process).copied().unwrap_or(0);
+        let ns = i128::from(monotonic_ns) + offset;
+        ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+
     /// A process that is kept. Past 65 536 exited processes, the first to exit are not.
     pub fn process(&self, number: u32) -> Option<&'a Process> {
         self.labels.processes.process(number)

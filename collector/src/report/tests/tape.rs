@@ -304,6 +304,13 @@ impl Tape {
         batches.into_iter().skip(1).collect()
     }
 
+    /// The whole session.
+    pub(crate) fn batches(self) -> Vec<Batch> {
+        let mut batches = self.ended(ProcessEnd::Exit, Counters::default());
+        batches.push(Batch::SessionEnd { wall_ns: 0 });
+        batches
+    }
+
     pub(crate) fn end_in(
         self,
         mut model: Model<Aggregates>,
