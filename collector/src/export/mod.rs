@@ -4,8 +4,14 @@
 //! second passes every event on ([`Feed`]) and keeps none of them. A format owns its encoding and whatever it
 //! needs to remember, in bounded memory.
 
+mod by_stack;
+mod chrome;
 mod feed;
+mod pprof;
+mod speedscope;
 mod trace;
+#[cfg(test)]
+mod viewer_tests;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -58,7 +64,7 @@ pub struct FormatEntry {
 }
 
 /// All formats, in the order in which help lists them.
-pub const FORMATS: &[FormatEntry] = &[];
+pub const FORMATS: &[FormatEntry] = &[chrome::FORMAT, speedscope::FORMAT, pprof::FORMAT];
 
 impl Destination {
     /// The stream; an error for a destination of another kind, which no caller passes.

@@ -49,6 +49,8 @@ pub struct Trace<'a> {
     pub totals: &'a Totals,
     pub aggregates: &'a Aggregates,
     pub labels: Labels<'a>,
+    /// What the user is to know of, beside errors.
+    pub warnings: Vec<String>,
     threads: FxHashMap<(u32, u32), Arc<str>>,
     processes: FxHashMap<u32, Arc<str>>,
     streams: StreamNames,
@@ -80,6 +82,7 @@ impl<'a> Trace<'a> {
             totals,
             aggregates,
             labels,
+            warnings: Vec::new(),
             threads,
             processes,
             streams,
@@ -98,6 +101,19 @@ impl<'a> Trace<'a> {
     pub fn unix_ns(&self, process: u32, monotonic_ns: u64) -> u64 {
         let offset = self.to_unix_ns.get(&process).copied().unwrap_or(0);
         u64::try_from((i128::from(monotonic_ns) + offset).max(0)).unwrap_or(u64::MAX)
+    }
+
+    /// When the part of the sessions begins that was read, as nanoseconds since the Unix epoch: `--from` and
+    /// `--to` count from there.
+    pub fn begin_unix_ns(&self) -> u64 {
+        let begins = self.totals.sessions.iter().map(|session| {
+            let begin = &session.begin;
+            let series = session.series.and_then(|series| series.begin_ns);
+            let read_from = session.excerpt.as_ref().map(|excerpt| excerpt.from_ns).or(series);
+            let before = read_from.map_or(0, |from_ns| from_ns.saturating_sub(begin.monotonic_ns));
+            begin.realtime_ns.saturating_add(before)
+        });
+        begins.min().unwrap_or(0)
     }
 
     /// A process that is kept. Past 65 536 exited processes, the first to exit are not.
