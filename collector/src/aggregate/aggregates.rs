@@ -36,12 +36,7 @@ impl Sink for Aggregates {
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         self.calls.add(call);
         self.failures.add(call, definitions);
-        let leaf = match &call.detail {
-            Detail::Launch(launch) => Leaf::Function(launch.function),
-            _ => Leaf::Call,
-        };
-        let device = device_of(call, definitions);
-        self.host_stacks.add(stack_key(call, device, leaf), Some(call.duration_ns));
+        self.host_stacks.add(StackKey::of_call(call, definitions), Some(call.duration_ns));
     }
 
     #[inline]
@@ -82,6 +77,16 @@ impl Sink for Aggregates {
 }
 
 impl StackKey {
+    /// The row that a call's host time is counted in, if there are not too many rows.
+    #[inline]
+    pub fn of_call(call: &HostCall, definitions: &Definitions) -> StackKey {
+        let leaf = match &call.detail {
+            Detail::Launch(launch) => Leaf::Function(launch.function),
+            _ => Leaf::Call,
+        };
+        stack_key(call, device_of(call, definitions), leaf)
+    }
+
     /// The row that an operation is counted in, if there are not too many rows.
     pub fn of_operation(operation: &Operation) -> StackKey {
         let leaf = match operation.what {

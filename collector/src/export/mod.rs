@@ -5,19 +5,25 @@
 //! and whatever it needs to remember, in bounded memory. A [`Selection`] leaves out events before a format
 //! sees them.
 
+mod by_stack;
 mod choices;
+mod chrome;
 mod early;
 mod feed;
 mod folded;
 mod otlp_json;
 pub mod parquet;
 mod perfetto;
+mod pprof;
 mod selection;
+mod speedscope;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod trace;
+#[cfg(test)]
+mod viewer_tests;
 mod within;
 
 use std::io::{self, Write};
@@ -82,12 +88,15 @@ pub struct FormatEntry {
 /// All formats, in the order in which help lists them.
 pub const FORMATS: &[FormatEntry] = &[
     perfetto::ENTRY,
+    chrome::FORMAT,
     FormatEntry {
         name: "parquet",
         about: "a folder of tables, for DuckDB, pandas and Spark",
         target: Target::Folder,
         open: parquet::open,
     },
+    speedscope::FORMAT,
+    pprof::FORMAT,
     folded::FORMAT,
     otlp_json::FORMAT,
 ];

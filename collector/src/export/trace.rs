@@ -113,17 +113,17 @@ impl<'a> Trace<'a> {
         u64::try_from((i128::from(monotonic_ns) + offset).max(0)).unwrap_or(u64::MAX)
     }
 
-    /// When the part of the sessions begins that was read, as nanoseconds since the Unix epoch: `--from` and
-    /// `--to` count from there.
-    pub fn begin_unix_ns(&self) -> u64 {
-        self.begin_unix_ns
-    }
-
     /// The same, before the epoch too: negative where a machine's clock was wrong.
     pub fn signed_unix_ns(&self, process: u32, monotonic_ns: u64) -> i64 {
         let offset = self.to_unix_ns.get(&process).copied().unwrap_or(0);
         let ns = i128::from(monotonic_ns) + offset;
         ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+
+    /// When the part of the sessions begins that was read, as nanoseconds since the Unix epoch: `--from` and
+    /// `--to` count from there.
+    pub fn begin_unix_ns(&self) -> u64 {
+        self.begin_unix_ns
     }
 
     /// A process that is kept. Past 65 536 exited processes, the first to exit are not.

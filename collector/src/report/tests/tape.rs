@@ -177,6 +177,11 @@ impl Tape {
         self.stream = (stream, number, device);
     }
 
+    /// Adds an entry of the thread's ring.
+    pub(crate) fn entry(&mut self, cell: Cell) {
+        self.cells.push(cell);
+    }
+
     pub(crate) fn call(
         &mut self,
         kind: u16,
