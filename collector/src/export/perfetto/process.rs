@@ -210,17 +210,20 @@ impl ProcessTracks {
     }
 
     fn counter(&mut self, tracks: &mut Tracks, counted: Counted, trace: &Trace<'_>) -> io::Result<Steps> {
-        let (parent, name, unit, grid_ns) = match counted {
-            Counted::Memory(kind) => (self.track, format!("memory in use: {kind}"), Unit::Bytes, 1),
+        let (parent, name, rank, unit, grid_ns) = match counted {
+            Counted::Memory(kind) => {
+                (self.track, format!("memory in use: {kind}"), rank::MEMORY, Unit::Bytes, 1)
+            }
             Counted::Queue(device) => {
-                (self.device(tracks, device, trace)?, "queue depth".to_owned(), Unit::Count, DEPTH_GRID_NS)
+                let device = self.device(tracks, device, trace)?;
+                (device, "queue depth".to_owned(), rank::QUEUE, Unit::Count, DEPTH_GRID_NS)
             }
             Counted::Copies(device, direction) => {
-                let name = format!("bandwidth {}", direction.name());
-                (self.device(tracks, device, trace)?, name, Unit::BytesPerSecond, 1)
+                let rank = rank::BANDWIDTH + direction as u64;
+                let device = self.device(tracks, device, trace)?;
+                (device, format!("bandwidth {}", direction.name()), rank, Unit::BytesPerSecond, 1)
             }
         };
-        let rank = if parent == self.track { rank::MEMORY } else { rank::COUNTER };
         Ok(Steps::new(tracks.counter(parent, &name, rank, unit)?, grid_ns))
     }
 
@@ -229,7 +232,7 @@ impl ProcessTracks {
             return Ok(*track);
         }
         let name = trace.device_name(self.number, ordinal);
-        let track = tracks.child(self.track, name, rank::DEVICE.saturating_add(ordinal.into()))?;
+        let track = tracks.child(self.track, name, rank::numbered(rank::DEVICE, ordinal))?;
         self.devices.insert(ordinal, track);
         Ok(track)
     }
@@ -299,8 +302,7 @@ impl ProcessTracks {
         if known.any(|key| key.1 != context) {
             name = format!("{name}, context {context}");
         }
-        let rank = rank::STREAM.saturating_add(self.streams.len() as u64);
-        Ok(StreamTrack::new(device, name, rank))
+        Ok(StreamTrack::new(device, name, rank::numbered(rank::STREAM, number)))
     }
 
     /// Shows an operation without device times at the time of its call, as a moment on a track for these.
@@ -361,7 +363,8 @@ impl ProcessTracks {
     ) -> io::Result<()> {
         let [start_ns, end_ns] = [range.start_ns, range.end_ns].map(|ns| trace.unix_ns(self.number, ns));
         if let Some(thread) = self.threads.get_mut(&range.thread)
-            && thread.pop(tracks, range.number, end_ns, range.is_whole)?
+            && thread
+                .pop(tracks, (range.number, end_ns, range.is_whole), |name| range_text(name, definitions))?
         {
             return Ok(());
         }
@@ -461,11 +464,14 @@ fn describe_range(
     callers: &Callers,
 ) {
     event.category(Category::Range);
-    event.name(name, || {
-        let (domain, name) = definitions.range(range.range).unwrap_or_default();
-        RangeName { domain: domain.into(), name: name.into() }.text()
-    });
+    event.name(name, || range_text(name, definitions));
     span(event, range.process, range.caller, callers);
+}
+
+fn range_text(name: Name, definitions: &Definitions) -> String {
+    let Name::Range(_, range) = name else { return String::new() };
+    let (domain, name) = definitions.range(range).unwrap_or_default();
+    RangeName { domain: domain.into(), name: name.into() }.text()
 }
 
 /// The active span, as W3C writes it: trace id and span id.

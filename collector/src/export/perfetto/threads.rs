@@ -106,7 +106,12 @@ impl ThreadTrack {
 
     /// Ends a pushed range. Returns false if it was not begun here. Ranges inside it that go on are cut in two,
     /// since slices of a track nest.
-    pub fn pop(&mut self, tracks: &mut Tracks, number: u32, end_ns: u64, is_whole: bool) -> io::Result<bool> {
+    pub fn pop(
+        &mut self,
+        tracks: &mut Tracks,
+        (number, end_ns, is_whole): (u32, u64, bool),
+        text: impl Fn(Name) -> String,
+    ) -> io::Result<bool> {
         let Some(at) = self.open.iter().rposition(|open| open.number == number) else { return Ok(false) };
         self.last_ns = self.last_ns.max(end_ns);
         let event = |kind| (kind, self.track, self.last_ns);
@@ -123,8 +128,7 @@ impl ThreadTrack {
         for range in inside {
             tracks.event(self.sequence, event(EventType::Begin), |begin| {
                 begin.category(Category::Range);
-                // Its name was defined when it began, unless the sequence began again since.
-                begin.name(range.name, || "(range)".to_owned());
+                begin.name(range.name, || text(range.name));
                 begin.number(Key::Continued, 1);
             })?;
             self.open.push(range);

@@ -11,15 +11,20 @@ use crate::names::line_safe;
 /// Linux gives no larger thread ids, so larger numbers are free for those that share an id.
 const SYSTEM_ID_MAX: u32 = 1 << 22;
 
-/// The order among the tracks of a process.
+/// The order among the tracks of a process, and among those of a device: a positive number of 32 bits.
 pub mod rank {
-    pub const MEMORY: u64 = 1;
-    pub const RANGES: u64 = 2;
-    pub const DEVICE: u64 = 10;
-    /// Under a device.
-    pub const COUNTER: u64 = 1;
-    pub const STREAM: u64 = 10;
-    pub const UNTIMED: u64 = 1 << 20;
+    pub const RANGES: u64 = 1;
+    pub const DEVICE: u64 = 2;
+    pub const STREAM: u64 = 1;
+    pub const QUEUE: u64 = 1 << 28;
+    pub const BANDWIDTH: u64 = QUEUE + 1;
+    pub const MEMORY: u64 = 1 << 28;
+    pub const UNTIMED: u64 = 1 << 29;
+
+    /// A device or stream by its number.
+    pub fn numbered(first: u64, number: u32) -> u64 {
+        first + u64::from(number.min(1 << 24))
+    }
 }
 
 /// Units of counters, by Perfetto's numbers.
@@ -36,6 +41,7 @@ pub struct Tracks {
     sequences: Vec<Sequence>,
     /// The number of the last track.
     last: u64,
+    /// How many slices and moments were written.
     pub written: u64,
 }
 
@@ -151,7 +157,7 @@ impl Tracks {
         let Some(sequence) = self.sequences.get_mut(sequence) else { return Ok(()) };
         sequence.start(&mut self.packets)?;
         build(sequence);
-        self.written += u64::from(event != EventType::End);
+        self.written += u64::from(matches!(event, EventType::Begin | EventType::Instant));
         sequence.write(&mut self.packets, event, track, at_ns)
     }
 
