@@ -246,8 +246,8 @@ impl Write for Counter {
     }
 }
 
-/// Executions a second, each with its call, on their way to an export: the first pass is `names`, the second is
-/// `perfetto`, of which `model` is the part that is not the format's.
+/// Executions a second, each with its call, on their way to an export: the first pass is `names`, the second
+/// is `perfetto`, of which `model` is the part that is not the format's.
 fn to_exports(criterion: &mut Criterion) {
     let bench = Bench::new();
     let executed = bench.recorded.executed * (bench.entries / bench.recorded.entries);

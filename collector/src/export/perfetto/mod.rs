@@ -1,8 +1,8 @@
 //! Traces for Perfetto: track events, as `ui.perfetto.dev` and its trace processor read them.
 //!
-//! Every process has a track for each thread, with calls and ranges, and one for each device, with a timeline for
-//! each stream. A flow leads from a call to what it executed. Owns the encoding ([`message`], [`sequence`]), the
-//! tracks, and a few executions of each stream that wait for earlier ones.
+//! Every process has a track for each thread, with calls and ranges, and one for each device, with a timeline
+//! for each stream. A flow leads from a call to what it executed. Owns the encoding ([`message`],
+//! [`sequence`]), the tracks, and a few executions of each stream that wait for earlier ones.
 
 mod message;
 mod process;

@@ -7,11 +7,13 @@ use gputrace_wire::cell::{flag, kind};
 use rustc_hash::FxHashMap;
 
 use crate::export::Trace;
-use crate::export::perfetto::sequence::{Category, EventType, Key, Name, Sequence, Text};
+use crate::export::perfetto::sequence::{
+    AnnotationKey, AnnotationText, EventCategory, EventType, Name, Sequence,
+};
 use crate::export::perfetto::steps::Steps;
 use crate::export::perfetto::streams::{StreamTrack, category_of, execution_of};
 use crate::export::perfetto::threads::{Apart, ThreadTrack};
-use crate::export::perfetto::tracks::{SystemIds, Tracks, Unit, rank};
+use crate::export::perfetto::tracks::{CounterUnit, SystemIds, Tracks, rank};
 use crate::failed_calls;
 use crate::metrics::{MemoryUse, ends_context};
 use crate::model::RangeName;
@@ -212,16 +214,16 @@ impl ProcessTracks {
     fn counter(&mut self, tracks: &mut Tracks, counted: Counted, trace: &Trace<'_>) -> io::Result<Steps> {
         let (parent, name, rank, unit, grid_ns) = match counted {
             Counted::Memory(kind) => {
-                (self.track, format!("memory in use: {kind}"), rank::MEMORY, Unit::Bytes, 1)
+                (self.track, format!("memory in use: {kind}"), rank::MEMORY, CounterUnit::Bytes, 1)
             }
             Counted::Queue(device) => {
                 let device = self.device(tracks, device, trace)?;
-                (device, "queue depth".to_owned(), rank::QUEUE, Unit::Count, DEPTH_GRID_NS)
+                (device, "queue depth".to_owned(), rank::QUEUE, CounterUnit::Count, DEPTH_GRID_NS)
             }
             Counted::Copies(device, direction) => {
                 let rank = rank::BANDWIDTH + direction as u64;
                 let device = self.device(tracks, device, trace)?;
-                (device, format!("bandwidth {}", direction.name()), rank, Unit::BytesPerSecond, 1)
+                (device, format!("bandwidth {}", direction.name()), rank, CounterUnit::BytesPerSecond, 1)
             }
         };
         Ok(Steps::new(tracks.counter(parent, &name, rank, unit)?, grid_ns))
@@ -321,7 +323,7 @@ impl ProcessTracks {
         let name = trace.labels.kernels.leaf(operation.process, leaf);
         let track = self.untimed_track(tracks)?;
         tracks.event(0, (EventType::Instant, track, at_ns), |event| {
-            event.category(Category::Untimed);
+            event.category(EventCategory::Untimed);
             event
                 .name(Name::Leaf(operation.process, leaf), || name.as_deref().unwrap_or_default().to_owned());
         })
@@ -376,7 +378,7 @@ impl ProcessTracks {
         let written = ranges.slice(tracks, (start_ns, end_ns.saturating_sub(start_ns)), |event| {
             describe_range(event, name, range, definitions, callers);
             if !range.is_whole {
-                event.number(Key::Unfinished, 1);
+                event.number(AnnotationKey::Unfinished, 1);
             }
         })?;
         self.crowded += u64::from(!written);
@@ -402,9 +404,9 @@ impl ProcessTracks {
             if count != 0 {
                 let track = self.untimed_track(tracks)?;
                 tracks.event(0, (EventType::Instant, track, at_ns), |event| {
-                    event.category(Category::Untimed);
+                    event.category(EventCategory::Untimed);
                     event.name(Name::Fixed(what), || what.to_owned());
-                    event.number(Key::Count, count);
+                    event.number(AnnotationKey::Count, count);
                 })?;
             }
         }
@@ -428,26 +430,28 @@ fn describe(
     callers: &Callers,
     trace: &mut Trace<'_>,
 ) {
-    event.category(Category::Call);
+    event.category(EventCategory::Call);
     event.name(Name::Call(call.process, call.api), || definitions.call_name(call.api).to_owned());
     let executes = matches!(call.kind, kind::LAUNCH | kind::GRAPH_LAUNCH | kind::COPY | kind::FILL);
     if executes && call.flags & flag::CAPTURED == 0 && call.correlation != 0 {
         event.flow(flow_of(call));
     }
     if call.correlation != 0 {
-        event.number(Key::Correlation, call.correlation.into());
+        event.number(AnnotationKey::Correlation, call.correlation.into());
     }
     match &call.detail {
-        Detail::Copy(copy) => event.number(Key::Bytes, copy.bytes),
-        Detail::Fill { bytes, .. } => event.number(Key::Bytes, *bytes),
-        Detail::Memory(memory) if memory.bytes != 0 => event.number(Key::Bytes, memory.bytes),
+        Detail::Copy(copy) => event.number(AnnotationKey::Bytes, copy.bytes),
+        Detail::Fill { bytes, .. } => event.number(AnnotationKey::Bytes, *bytes),
+        Detail::Memory(memory) if memory.bytes != 0 => event.number(AnnotationKey::Bytes, memory.bytes),
         _ => {}
     }
     if call.status != 0 {
-        event.text(Key::Status, Text::Status(call.status), || failed_calls::name(call.status).to_owned());
+        event.text(AnnotationKey::Status, AnnotationText::Status(call.status), || {
+            failed_calls::name(call.status).to_owned()
+        });
     }
     if call.stack != 0 {
-        event.text(Key::Stack, Text::Stack(call.process, call.stack), || {
+        event.text(AnnotationKey::Stack, AnnotationText::Stack(call.process, call.stack), || {
             let frames = trace.labels.stacks.frames(call.process, call.stack);
             let texts = frames.iter().map(|frame| trace.labels.stacks.text(frame));
             texts.map(|text| fold_safe(&text).into_owned()).collect::<Vec<_>>().join(";")
@@ -463,7 +467,7 @@ fn describe_range(
     definitions: &Definitions,
     callers: &Callers,
 ) {
-    event.category(Category::Range);
+    event.category(EventCategory::Range);
     event.name(name, || range_text(name, definitions));
     span(event, range.process, range.caller, callers);
 }
@@ -477,7 +481,7 @@ fn range_text(name: Name, definitions: &Definitions) -> String {
 /// The active span, as W3C writes it: trace id and span id.
 fn span(event: &mut Sequence, process: u32, caller: u32, callers: &Callers) {
     if let Some(span) = callers.get(caller) {
-        event.text(Key::Span, Text::Span(process, caller), || {
+        event.text(AnnotationKey::Span, AnnotationText::Span(process, caller), || {
             let [low, high] = span.trace;
             format!("00-{high:016x}{low:016x}-{:016x}-{:02x}", span.span, span.flags)
         });

@@ -1,7 +1,8 @@
 //! Sequences of packets: each has a clock that counts on from packet to packet, and numbers for its names.
 //!
-//! A track's events are all in one sequence, in the order in which they nest. Tracks share sequences when there
-//! are many; then a packet whose time lies before the one before it has its whole time instead of a difference.
+//! A track's events are all in one sequence, in the order in which they nest. Tracks share sequences when
+//! there are many; then a packet whose time lies before the one before it has its whole time instead of a
+//! difference.
 
 use std::hash::Hash;
 use std::io::{self, Write};
@@ -21,8 +22,8 @@ const NAMES_MAX: usize = 1 << 14;
 const WRITE_BYTES: usize = 1 << 16;
 /// The clock of a sequence's differences: the first number that a sequence may give to a clock of its own.
 const DELTA_CLOCK: u64 = 64;
-/// Perfetto's numbers for CLOCK_REALTIME and CLOCK_BOOTTIME. Both have the time since the Unix epoch here: the
-/// second is the one that Perfetto converts to, the first lets it show dates.
+/// Perfetto's numbers for CLOCK_REALTIME and CLOCK_BOOTTIME. Both have the time since the Unix epoch here:
+/// the second is the one that Perfetto converts to, the first lets it show dates.
 const REALTIME: u64 = 1;
 const BOOTTIME: u64 = 6;
 /// Perfetto's times are signed.
@@ -78,7 +79,7 @@ pub enum EventType {
 
 /// An event's category.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Category {
+pub enum EventCategory {
     Call = 1,
     Kernel,
     Memcpy,
@@ -91,7 +92,7 @@ pub enum Category {
 
 /// The key of an annotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Key {
+pub enum AnnotationKey {
     Correlation = 1,
     Stack,
     Status,
@@ -106,35 +107,35 @@ pub enum Key {
     Count,
 }
 
-impl Category {
+impl EventCategory {
     const fn name(self) -> &'static str {
         match self {
-            Category::Call => "call",
-            Category::Kernel => "kernel",
-            Category::Memcpy => "memcpy",
-            Category::Memset => "memset",
-            Category::Graph => "graph",
-            Category::Range => "range",
-            Category::Untimed => "untimed",
+            EventCategory::Call => "call",
+            EventCategory::Kernel => "kernel",
+            EventCategory::Memcpy => "memcpy",
+            EventCategory::Memset => "memset",
+            EventCategory::Graph => "graph",
+            EventCategory::Range => "range",
+            EventCategory::Untimed => "untimed",
         }
     }
 }
 
-impl Key {
+impl AnnotationKey {
     const fn name(self) -> &'static str {
         match self {
-            Key::Correlation => "correlation",
-            Key::Stack => "stack",
-            Key::Status => "status",
-            Key::Bytes => "bytes",
-            Key::Launch => "launch",
-            Key::Graph => "graph",
-            Key::Node => "node",
-            Key::Nodes => "nodes",
-            Key::Span => "span",
-            Key::Unfinished => "unfinished",
-            Key::Continued => "continued",
-            Key::Count => "count",
+            AnnotationKey::Correlation => "correlation",
+            AnnotationKey::Stack => "stack",
+            AnnotationKey::Status => "status",
+            AnnotationKey::Bytes => "bytes",
+            AnnotationKey::Launch => "launch",
+            AnnotationKey::Graph => "graph",
+            AnnotationKey::Node => "node",
+            AnnotationKey::Nodes => "nodes",
+            AnnotationKey::Span => "span",
+            AnnotationKey::Unfinished => "unfinished",
+            AnnotationKey::Continued => "continued",
+            AnnotationKey::Count => "count",
         }
     }
 }
@@ -150,7 +151,7 @@ pub enum Name {
 
 /// The text of an annotation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Text {
+pub enum AnnotationText {
     Stack(u32, u32),
     Launch(Kernel),
     Span(u32, u32),
@@ -158,7 +159,7 @@ pub enum Text {
 }
 
 /// A place in code.
-pub struct Source<'a> {
+pub struct SourceText<'a> {
     pub function: &'a str,
     pub file: &'a str,
     /// 0 if it is not known.
@@ -210,9 +211,9 @@ impl Packets {
 
 /// The numbers of one kind of names in a sequence.
 #[derive(Debug)]
-struct Numbers<K>(FxHashMap<K, u32>);
+struct NameNumbers<K>(FxHashMap<K, u32>);
 
-impl<K: Eq + Hash> Numbers<K> {
+impl<K: Eq + Hash> NameNumbers<K> {
     /// A name's number, and whether it is new.
     #[inline(always)]
     fn of(&mut self, key: K) -> (u64, bool) {
@@ -230,10 +231,10 @@ pub struct Sequence {
     last_ns: u64,
     /// The track of events that name none.
     own_track: u64,
-    names: Numbers<Name>,
-    texts: Numbers<Text>,
+    names: NameNumbers<Name>,
+    texts: NameNumbers<AnnotationText>,
     /// Kernels by process and name definition.
-    sources: Numbers<(u32, u32)>,
+    sources: NameNumbers<(u32, u32)>,
     /// Categories and keys that were written, by bit.
     categories: u32,
     keys: u32,
@@ -249,9 +250,9 @@ impl Sequence {
             has_begun: false,
             last_ns: 0,
             own_track,
-            names: Numbers(FxHashMap::default()),
-            texts: Numbers(FxHashMap::default()),
-            sources: Numbers(FxHashMap::default()),
+            names: NameNumbers(FxHashMap::default()),
+            texts: NameNumbers(FxHashMap::default()),
+            sources: NameNumbers(FxHashMap::default()),
             categories: 0,
             keys: 0,
             interned: Message::default(),
@@ -301,7 +302,7 @@ impl Sequence {
     }
 
     #[inline(always)]
-    pub fn category(&mut self, category: Category) {
+    pub fn category(&mut self, category: EventCategory) {
         let number = category as u64;
         if self.categories & 1 << number == 0 {
             self.categories |= 1 << number;
@@ -333,7 +334,7 @@ impl Sequence {
 
     /// The code of an event, by process and name definition.
     #[inline(always)]
-    pub fn source(&mut self, of: (u32, u32), write: impl FnOnce(&mut dyn FnMut(Source<'_>))) {
+    pub fn source(&mut self, of: (u32, u32), write: impl FnOnce(&mut dyn FnMut(SourceText<'_>))) {
         let (number, is_new) = self.sources.of(of);
         if is_new {
             write(&mut |source| {
@@ -348,7 +349,7 @@ impl Sequence {
         self.event.number(field::event::SOURCE, number);
     }
 
-    fn key(&mut self, key: Key) -> u64 {
+    fn key(&mut self, key: AnnotationKey) -> u64 {
         let number = key as u64;
         if self.keys & 1 << number == 0 {
             self.keys |= 1 << number;
@@ -358,7 +359,7 @@ impl Sequence {
     }
 
     #[inline(always)]
-    pub fn number(&mut self, key: Key, value: u64) {
+    pub fn number(&mut self, key: AnnotationKey, value: u64) {
         let key = self.key(key);
         self.event.message(field::event::ANNOTATION, |annotation| {
             annotation.number(field::annotation::KEY, key);
@@ -367,7 +368,7 @@ impl Sequence {
     }
 
     #[inline(always)]
-    pub fn text(&mut self, key: Key, of: Text, text: impl FnOnce() -> String) {
+    pub fn text(&mut self, key: AnnotationKey, of: AnnotationText, text: impl FnOnce() -> String) {
         let key = self.key(key);
         let (number, is_new) = self.texts.of(of);
         if is_new {
@@ -399,10 +400,10 @@ impl Sequence {
                 }
             }
             packet.number(field::packet::SEQUENCE, number);
-            if event != EventType::End {
-                packet.number(field::packet::FLAGS, 2);
-            }
+            // The flag asks readers to skip the packet if they missed earlier names, which no reader of a
+            // whole file does.
             if !interned.is_empty() {
+                packet.number(field::packet::FLAGS, 2);
                 packet.bytes(field::packet::INTERNED, interned.as_bytes());
             }
             packet.message(field::packet::EVENT, |message| {

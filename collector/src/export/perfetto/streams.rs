@@ -1,15 +1,17 @@
 //! A stream's timeline: what a device executed, in rows where it overlaps.
 //!
-//! Executions come in the order in which their records were joined with their calls. A few wait, so that they can
-//! be put in the order of their times; one that comes later still has a row of its own if it needs one.
+//! Executions come in the order in which their records were joined with their calls. A few wait, so that they
+//! can be put in the order of their times; one that comes later still has a row of its own if it needs one.
 
 use std::collections::VecDeque;
 use std::io;
 
 use crate::aggregate::Leaf;
 use crate::export::Trace;
-use crate::export::perfetto::rows::{Rows, Slot};
-use crate::export::perfetto::sequence::{Category, EventType, Key, Name, Sequence, Source, Text};
+use crate::export::perfetto::rows::{RowSlot, TrackRows};
+use crate::export::perfetto::sequence::{
+    AnnotationKey, AnnotationText, EventCategory, EventType, Name, Sequence, SourceText,
+};
 use crate::export::perfetto::tracks::Tracks;
 use crate::model::operation::{GraphNode, Kernel, Operation, Timing, What};
 
@@ -33,7 +35,7 @@ pub struct StreamTrack {
     device: u64,
     name: String,
     rank: u64,
-    rows: Rows,
+    rows: TrackRows,
     waiting: VecDeque<Execution>,
     /// Executions without a row, since there were too many at the same time.
     pub crowded: u64,
@@ -41,7 +43,7 @@ pub struct StreamTrack {
 
 impl StreamTrack {
     pub fn new(device: u64, name: String, rank: u64) -> StreamTrack {
-        let (rows, waiting) = (Rows::default(), VecDeque::new());
+        let (rows, waiting) = (TrackRows::default(), VecDeque::new());
         StreamTrack { sequence: None, device, name, rank, rows, waiting, crowded: 0 }
     }
 
@@ -88,18 +90,18 @@ impl StreamTrack {
         self.write_ends(tracks, start_ns)?;
         loop {
             match self.rows.put(start_ns, duration_ns) {
-                Slot::New => {
+                RowSlot::New => {
                     let track = tracks.child(self.device, &self.name, self.rank)?;
                     if self.sequence.is_none() {
                         self.sequence = Some(tracks.sequence_of(track));
                     }
                     self.rows.add(track);
                 }
-                Slot::Full => {
+                RowSlot::Full => {
                     self.crowded += 1;
                     return Ok(());
                 }
-                Slot::Row { track, begin_ns, ends_ns } => {
+                RowSlot::Row { track, begin_ns, ends_ns } => {
                     let sequence = self.sequence.unwrap_or(0);
                     if let Some(end_ns) = ends_ns {
                         tracks.end(sequence, track, end_ns)?;
@@ -135,30 +137,30 @@ fn describe(event: &mut Sequence, execution: &Execution, trace: &mut Trace<'_>) 
                 let full = trace.labels.kernels.name(process, kernel.name).full;
                 let source = trace.labels.kernels.sources(process, kernel.name).only();
                 let (file, line) = source.map_or(("", 0), |source| (&*source.path, source.line));
-                write(Source { function: &full, file, line });
+                write(SourceText { function: &full, file, line });
             });
             let launch = Kernel { name: 0, ..kernel };
-            event.text(Key::Launch, Text::Launch(launch), || launch_text(&launch));
+            event.text(AnnotationKey::Launch, AnnotationText::Launch(launch), || launch_text(&launch));
         }
-        What::Copy { bytes, .. } | What::Fill { bytes } => event.number(Key::Bytes, bytes),
+        What::Copy { bytes, .. } | What::Fill { bytes } => event.number(AnnotationKey::Bytes, bytes),
         What::Graph => {}
     }
     if let Some(node) = graph {
-        event.number(Key::Graph, node.graph.into());
+        event.number(AnnotationKey::Graph, node.graph.into());
         match what {
-            What::Graph => event.number(Key::Nodes, node.nodes.into()),
-            _ => event.number(Key::Node, node.node),
+            What::Graph => event.number(AnnotationKey::Nodes, node.nodes.into()),
+            _ => event.number(AnnotationKey::Node, node.node),
         }
     }
 }
 
 /// The category and the name of an operation.
-pub fn category_of(what: &What, graph: Option<GraphNode>) -> (Category, Leaf) {
+pub fn category_of(what: &What, graph: Option<GraphNode>) -> (EventCategory, Leaf) {
     match what {
-        What::Kernel(kernel) => (Category::Kernel, Leaf::Kernel(kernel.name)),
-        What::Copy { direction, .. } => (Category::Memcpy, Leaf::Copy(*direction)),
-        What::Fill { .. } => (Category::Memset, Leaf::Fill),
-        What::Graph => (Category::Graph, Leaf::Graph(graph.map_or(0, |node| node.graph))),
+        What::Kernel(kernel) => (EventCategory::Kernel, Leaf::Kernel(kernel.name)),
+        What::Copy { direction, .. } => (EventCategory::Memcpy, Leaf::Copy(*direction)),
+        What::Fill { .. } => (EventCategory::Memset, Leaf::Fill),
+        What::Graph => (EventCategory::Graph, Leaf::Graph(graph.map_or(0, |node| node.graph))),
     }
 }
 

@@ -1,12 +1,12 @@
 //! A thread's track: its calls, and its pushed ranges around them.
 //!
-//! A thread's events come in the order of its ring, so they nest as they come. What does not nest, in a damaged
-//! trace, goes to rows of its own.
+//! A thread's events come in the order of its ring, so they nest as they come. What does not nest, in a
+//! damaged trace, goes to rows of its own.
 
 use std::io;
 
-use crate::export::perfetto::rows::{FIT_ERROR_NS, Rows, Slot};
-use crate::export::perfetto::sequence::{Category, EventType, Key, Name, Sequence};
+use crate::export::perfetto::rows::{FIT_ERROR_NS, RowSlot, TrackRows};
+use crate::export::perfetto::sequence::{AnnotationKey, EventCategory, EventType, Name, Sequence};
 use crate::export::perfetto::tracks::Tracks;
 
 /// Slices that end in any order, each written as a whole.
@@ -16,12 +16,12 @@ pub struct Apart {
     parent: u64,
     name: String,
     rank: u64,
-    rows: Rows,
+    rows: TrackRows,
 }
 
 impl Apart {
     pub fn new(sequence: usize, parent: u64, name: &str, rank: u64) -> Apart {
-        Apart { sequence, parent, name: name.to_owned(), rank, rows: Rows::default() }
+        Apart { sequence, parent, name: name.to_owned(), rank, rows: TrackRows::default() }
     }
 
     /// Writes a slice. Returns false if there are too many at the same time.
@@ -33,9 +33,9 @@ impl Apart {
     ) -> io::Result<bool> {
         loop {
             match self.rows.put(start_ns, duration_ns) {
-                Slot::New => self.rows.add(tracks.child(self.parent, &self.name, self.rank)?),
-                Slot::Full => return Ok(false),
-                Slot::Row { track, begin_ns, .. } => {
+                RowSlot::New => self.rows.add(tracks.child(self.parent, &self.name, self.rank)?),
+                RowSlot::Full => return Ok(false),
+                RowSlot::Row { track, begin_ns, .. } => {
                     tracks.event(self.sequence, (EventType::Begin, track, begin_ns), build)?;
                     tracks.end(self.sequence, track, begin_ns.saturating_add(duration_ns))?;
                     while self.rows.take_end(u64::MAX).is_some() {}
@@ -104,8 +104,8 @@ impl ThreadTrack {
         tracks.event(self.sequence, (EventType::Begin, self.track, begin_ns), build)
     }
 
-    /// Ends a pushed range. Returns false if it was not begun here. Ranges inside it that go on are cut in two,
-    /// since slices of a track nest.
+    /// Ends a pushed range. Returns false if it was not begun here. Ranges inside it that go on are cut in
+    /// two, since slices of a track nest.
     pub fn pop(
         &mut self,
         tracks: &mut Tracks,
@@ -122,14 +122,14 @@ impl ThreadTrack {
         }
         tracks.event(self.sequence, event(EventType::End), |end| {
             if !is_whole {
-                end.number(Key::Unfinished, 1);
+                end.number(AnnotationKey::Unfinished, 1);
             }
         })?;
         for range in inside {
             tracks.event(self.sequence, event(EventType::Begin), |begin| {
-                begin.category(Category::Range);
+                begin.category(EventCategory::Range);
                 begin.name(range.name, || text(range.name));
-                begin.number(Key::Continued, 1);
+                begin.number(AnnotationKey::Continued, 1);
             })?;
             self.open.push(range);
         }

@@ -29,7 +29,7 @@ pub mod rank {
 
 /// Units of counters, by Perfetto's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unit {
+pub enum CounterUnit {
     Count = 2,
     Bytes = 3,
     BytesPerSecond = 0,
@@ -134,14 +134,14 @@ impl Tracks {
         })
     }
 
-    pub fn counter(&mut self, parent: u64, name: &str, rank: u64, unit: Unit) -> io::Result<u64> {
+    pub fn counter(&mut self, parent: u64, name: &str, rank: u64, unit: CounterUnit) -> io::Result<u64> {
         self.add(|track| {
             track.text(field::NAME, name);
             track.number(field::PARENT, parent);
             track.number(field::RANK, rank);
             track.message(field::COUNTER, |counter| match unit {
-                Unit::Count | Unit::Bytes => counter.number(3, unit as u64),
-                Unit::BytesPerSecond => counter.text(6, "bytes/s"),
+                CounterUnit::Count | CounterUnit::Bytes => counter.number(3, unit as u64),
+                CounterUnit::BytesPerSecond => counter.text(6, "bytes/s"),
             });
         })
     }

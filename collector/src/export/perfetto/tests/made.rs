@@ -1,4 +1,4 @@
-//! Made events: overlaps, ranges, losses, and what hostile traces have.
+//! MadeEvents events: overlaps, ranges, losses, and what hostile traces have.
 
 use gputrace_wire::call::{self, Call, Detail, Launch};
 use gputrace_wire::caller::Caller;
@@ -16,16 +16,16 @@ use crate::model::instances::RangeInstance;
 use crate::model::operation::{GraphNode, HostCall, Kernel, Operation, Timing, Verdict, What};
 
 /// Events for the format, without a model.
-struct Made {
+struct MadeEvents {
     written: Written,
     format: Box<dyn Format>,
     definitions: Definitions,
 }
 
-impl Made {
-    fn new() -> Made {
+impl MadeEvents {
+    fn new() -> MadeEvents {
         let written = Written::default();
-        let mut made = Made { format: written.format(), written, definitions: Definitions::default() };
+        let mut made = MadeEvents { format: written.format(), written, definitions: Definitions::default() };
         let (process, session) = (ProcessBegin::default(), SessionBegin::default());
         made.event(|_| Event::ProcessBegins { number: 0, process: &process, session: &session });
         made
@@ -53,11 +53,16 @@ impl Made {
         self.event(|definitions| Event::Range(range, definitions));
     }
 
-    fn finish(mut self) -> Read {
+    fn finish(mut self) -> ReadTrace {
         self.event(|definitions| Event::ProcessEnds { number: 0, last_seen_ns: 9, definitions });
         let (totals, aggregates) = (Totals::default(), Aggregates::default());
         self.format.finish(&mut Trace::new(&totals, &aggregates)).unwrap();
-        read(&self.written.bytes())
+        let bytes = self.written.bytes();
+        keep(
+            std::thread::current().name().and_then(|name| name.rsplit("::").next()).unwrap_or("made"),
+            &bytes,
+        );
+        read(&bytes)
     }
 }
 
@@ -95,10 +100,11 @@ fn range(number: u32, start_ns: u64, end_ns: u64) -> RangeInstance {
 
 #[test]
 fn parallel_chains_of_a_graph_have_a_row_each() {
-    let mut made = Made::new();
+    let mut made = MadeEvents::new();
     let launch = HostCall { kind: kind::GRAPH_LAUNCH, correlation: 7, ..call(1_000, 500) };
     made.call(&launch);
-    // Four chains of kernels that follow each other at once, of different lengths, in the order of their ends.
+    // Four chains of kernels that follow each other at once, of different lengths, in the order of their
+    // ends.
     let mut nodes = Vec::new();
     for chain in 0..4 {
         let length = 3_000 + 700 * chain;
@@ -131,7 +137,7 @@ fn parallel_chains_of_a_graph_have_a_row_each() {
 
 #[test]
 fn kernels_that_overlap_by_the_error_of_the_fit_share_a_row() {
-    let mut made = Made::new();
+    let mut made = MadeEvents::new();
     (0..100).for_each(|at| made.operation(&kernel(7, 10_000 + at * 1_000, 900 + at % 2 * 103)));
     let exported = made.finish();
     assert_eq!(exported.tracks_named("stream 7").len(), 1);
@@ -145,7 +151,7 @@ fn kernels_that_overlap_by_the_error_of_the_fit_share_a_row() {
 
 #[test]
 fn ranges_nest_with_the_calls_inside_them() {
-    let mut made = Made::new();
+    let mut made = MadeEvents::new();
     made.push(&range(1, 100, 100));
     made.push(&range(2, 100, 100));
     made.call(&call(100, 50));
@@ -173,7 +179,7 @@ fn ranges_nest_with_the_calls_inside_them() {
 
 #[test]
 fn range_that_ends_before_one_inside_it_cuts_that_one_in_two() {
-    let mut made = Made::new();
+    let mut made = MadeEvents::new();
     made.push(&range(1, 100, 100));
     made.push(&range(2, 200, 200));
     made.pop(&range(1, 100, 300));
@@ -196,7 +202,7 @@ fn range_that_ends_before_one_inside_it_cuts_that_one_in_two() {
 
 #[test]
 fn ranges_ended_by_number_overlap_on_tracks_of_their_own() {
-    let mut made = Made::new();
+    let mut made = MadeEvents::new();
     for (number, start_ns, end_ns) in [(1, 0, 1_000), (2, 500, 2_000), (3, 3_000, 4_000), (4, 100, 5_000)] {
         made.pop(&range(number, start_ns, end_ns));
     }
@@ -207,7 +213,7 @@ fn ranges_ended_by_number_overlap_on_tracks_of_their_own() {
 
 #[test]
 fn operations_without_times_are_moments_at_their_calls_and_counted() {
-    let mut made = Made::new();
+    let mut made = MadeEvents::new();
     let untimed = Operation { timing: None, ..kernel(7, 0, 0) };
     made.operation(&Operation { call: Some(call(500, 10)), ..untimed.clone() });
     made.operation(&untimed);
@@ -224,7 +230,7 @@ fn operations_without_times_are_moments_at_their_calls_and_counted() {
 
 #[test]
 fn calls_have_what_is_known_about_them() {
-    let mut made = Made::new();
+    let mut made = MadeEvents::new();
     let span = Caller { trace: [0x22, 0x11], span: 0x33, flags: 1, remote: 0 };
     made.event(|definitions| Event::Caller { process: 0, number: 1, caller: &span, definitions });
     let copy = Detail::Copy(call::Copy { direction: 1, bytes: 77, count: 1 });
@@ -246,7 +252,7 @@ fn calls_have_what_is_known_about_them() {
 
 #[test]
 fn counters_follow_memory_queue_and_copies() {
-    let mut made = Made::new();
+    let mut made = MadeEvents::new();
     let memory = |bytes, address| {
         Detail::Memory(call::Memory { memory: call::memory::DEVICE, bytes, address, pool: 0 })
     };
@@ -268,7 +274,7 @@ fn counters_follow_memory_queue_and_copies() {
 
 #[test]
 fn many_streams_and_names_share_sequences_and_begin_again() {
-    let mut made = Made::new();
+    let mut made = MadeEvents::new();
     for at in 0..20_000u32 {
         let what = What::Kernel(Kernel { grid: [at, 1, 1], ..Kernel::default() });
         // Most streams share a sequence with streams whose times are later.
@@ -298,7 +304,7 @@ proptest! {
     /// The reader checks that the slices of each track nest.
     #[test]
     fn slices_nest_whatever_the_times_are(operations in times(), calls in times(), ranges in proptest::collection::vec((0u32..6, 0u64..5_000, any::<bool>()), 0..60)) {
-        let mut made = Made::new();
+        let mut made = MadeEvents::new();
         operations.iter().for_each(|(start_ns, length)| made.operation(&kernel(*start_ns as u32 % 2, *start_ns, *length)));
         let mut ranges = ranges.iter();
         let mut ended = 0;

@@ -15,7 +15,7 @@ use crate::export::{Destination, Feed, Format, Trace};
 use crate::model::{Model, Totals};
 use crate::report::Report;
 use crate::trace_file::TraceReader;
-use reader::{Read, Slice, read};
+use reader::{ReadSlice, ReadTrace, read};
 
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
@@ -64,19 +64,23 @@ fn recorded(name: &str) -> Vec<Batch> {
     TraceReader::open(&path).unwrap().collect()
 }
 
-fn duration_ns(slices: &[&Slice]) -> u64 {
+/// Writes a trace to the folder GPUTRACE_EXPORTS, if that is set, for Perfetto itself to read.
+fn keep(name: &str, bytes: &[u8]) {
+    if let Some(folder) = std::env::var_os("GPUTRACE_EXPORTS") {
+        fs::write(Path::new(&folder).join(format!("{name}.pftrace")), bytes).unwrap();
+    }
+}
+
+fn duration_ns(slices: &[&ReadSlice]) -> u64 {
     slices.iter().map(|slice| slice.duration_ns.unwrap()).sum()
 }
 
-/// Also writes the traces to the folder GPUTRACE_EXPORTS, for a look at them in the reader itself.
 #[test]
 fn recorded_counts_and_sums_are_those_of_the_report() {
     for name in ["pytorch-h200", "demo-h200"] {
         let batches = recorded(&format!("{name}.gputrace"));
         let bytes = export(&batches);
-        if let Some(folder) = std::env::var_os("GPUTRACE_EXPORTS") {
-            fs::write(Path::new(&folder).join(format!("{name}.pftrace")), &bytes).unwrap();
-        }
+        keep(name, &bytes);
         let exported = read(&bytes);
         let (totals, aggregates) = analysed(&batches);
         let report = Report::new(&totals, &aggregates);
@@ -95,7 +99,7 @@ fn recorded_counts_and_sums_are_those_of_the_report() {
 
         for moved in &report.transfers {
             let direction = moved.direction;
-            let copies: Vec<&Slice> =
+            let copies: Vec<&ReadSlice> =
                 exported.slices.iter().filter(|slice| slice.name == format!("memcpy {direction}")).collect();
             let bytes: u64 = copies.iter().map(|slice| slice.numbers["bytes"]).sum();
             assert_eq!(
@@ -104,9 +108,9 @@ fn recorded_counts_and_sums_are_those_of_the_report() {
             );
         }
         assert_eq!(exported.of_category("call").len() as u64, totals.counts.host_calls());
-        let flows = |slice: &&Slice| !slice.flows.is_empty();
+        let flows = |slice: &&ReadSlice| !slice.flows.is_empty();
         let on_device = ["kernel", "memcpy", "memset"].map(|of| exported.of_category(of));
-        let executed: Vec<&Slice> = on_device.into_iter().flatten().filter(flows).collect();
+        let executed: Vec<&ReadSlice> = on_device.into_iter().flatten().filter(flows).collect();
         assert_eq!(executed.len() as u64, totals.counts.executed);
         let calls = exported.of_category("call");
         for slice in executed {
@@ -116,10 +120,10 @@ fn recorded_counts_and_sums_are_those_of_the_report() {
 }
 
 /// How long a launch and its kernel are, without the names that are written once.
-fn bytes_a_pair(exported: &Read) -> f64 {
+fn bytes_a_pair(exported: &ReadTrace) -> f64 {
     let kernels = exported.of_category("kernel");
     let calls = exported.of_category("call");
-    let launches: BTreeMap<&[u64], &&Slice> = calls.iter().map(|call| (&call.flows[..], call)).collect();
+    let launches: BTreeMap<&[u64], &&ReadSlice> = calls.iter().map(|call| (&call.flows[..], call)).collect();
     let bytes: usize = kernels.iter().map(|kernel| kernel.bytes + launches[&kernel.flows[..]].bytes).sum();
     bytes as f64 / kernels.len() as f64
 }

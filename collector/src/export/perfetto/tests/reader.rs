@@ -1,4 +1,4 @@
-//! Reads a Perfetto trace back as its trace processor does: names by sequence, times by clock, slices by track.
+//! Reads a Perfetto trace as its trace processor does: names by sequence, times by clock, slices by track.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,7 +6,7 @@ use crate::export::perfetto::message::tests::fields;
 
 /// A slice or a moment.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Slice {
+pub struct ReadSlice {
     pub track: u64,
     pub start_ns: u64,
     /// `None` for a moment.
@@ -25,7 +25,7 @@ pub struct Slice {
 }
 
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Track {
+pub struct ReadTrack {
     pub name: String,
     pub parent: u64,
     /// The process id, and the thread's for a thread.
@@ -33,16 +33,16 @@ pub struct Track {
 }
 
 #[derive(Debug, Default)]
-pub struct Read {
-    pub slices: Vec<Slice>,
-    pub tracks: BTreeMap<u64, Track>,
+pub struct ReadTrace {
+    pub slices: Vec<ReadSlice>,
+    pub tracks: BTreeMap<u64, ReadTrack>,
     /// Values of counters by track, by time.
     pub counters: BTreeMap<u64, Vec<(u64, i64)>>,
     pub sequences: usize,
 }
 
 #[derive(Default)]
-struct Sequence {
+struct ReadSequence {
     now: u64,
     track: u64,
     /// By field of the interned data, and number.
@@ -64,7 +64,7 @@ fn inside(message: &[u8], field: u32) -> Option<&[u8]> {
     fields(message).into_iter().find(|(number, _)| *number == field).map(|(_, value)| value.bytes())
 }
 
-impl Sequence {
+impl ReadSequence {
     fn name(&self, kind: u32, number: u64) -> String {
         let entry = self.names.get(&(kind, number)).expect("a name is defined before it is used");
         text(inside(entry, 2).unwrap())
@@ -72,9 +72,9 @@ impl Sequence {
 }
 
 /// Reads a trace. Panics if it is not valid, or if slices of one track do not nest.
-pub fn read(bytes: &[u8]) -> Read {
-    let mut read = Read::default();
-    let mut sequences: HashMap<u64, Sequence> = HashMap::new();
+pub fn read(bytes: &[u8]) -> ReadTrace {
+    let mut read = ReadTrace::default();
+    let mut sequences: HashMap<u64, ReadSequence> = HashMap::new();
     let mut open: HashMap<u64, Vec<usize>> = HashMap::new();
     let mut last: HashMap<u64, u64> = HashMap::new();
     for (field, packet) in fields(bytes) {
@@ -101,7 +101,7 @@ pub fn read(bytes: &[u8]) -> Read {
             let ids = inside(track, 3)
                 .map(|process| (number(process, 1).unwrap(), None))
                 .or(inside(track, 4).map(|thread| (number(thread, 1).unwrap(), number(thread, 2))));
-            let made = Track {
+            let made = ReadTrack {
                 name: name(track, 2)
                     .or_else(|| inside(track, 3).and_then(|process| name(process, 6)))
                     .or_else(|| inside(track, 4).and_then(|thread| name(thread, 5)))
@@ -134,7 +134,7 @@ pub fn read(bytes: &[u8]) -> Read {
         let track = number(event, 11).unwrap_or(sequence.track);
         assert!(read.tracks.contains_key(&track), "a track is described before its events");
         let known_bytes = 2 + packet.len() - if interned.is_empty() { 0 } else { 2 + interned.len() };
-        let mut slice = Slice { track, start_ns: at_ns, bytes: known_bytes, ..Slice::default() };
+        let mut slice = ReadSlice { track, start_ns: at_ns, bytes: known_bytes, ..ReadSlice::default() };
         for (field, value) in fields(event) {
             match field {
                 3 => slice.category = sequence.name(1, value.number()),
@@ -188,8 +188,8 @@ pub fn read(bytes: &[u8]) -> Read {
     read
 }
 
-impl Read {
-    pub fn of_category(&self, category: &str) -> Vec<&Slice> {
+impl ReadTrace {
+    pub fn of_category(&self, category: &str) -> Vec<&ReadSlice> {
         self.slices.iter().filter(|slice| slice.category == category).collect()
     }
 
