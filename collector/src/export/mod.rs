@@ -6,6 +6,7 @@
 
 mod feed;
 pub mod parquet;
+pub mod sqlite;
 #[cfg(test)]
 pub(crate) mod testing;
 mod trace;
@@ -61,12 +62,20 @@ pub struct FormatEntry {
 }
 
 /// All formats, in the order in which help lists them.
-pub const FORMATS: &[FormatEntry] = &[FormatEntry {
-    name: "parquet",
-    about: "a folder of tables, for DuckDB, pandas and Spark",
-    target: Target::Folder,
-    open: parquet::open,
-}];
+pub const FORMATS: &[FormatEntry] = &[
+    FormatEntry {
+        name: "parquet",
+        about: "a folder of tables, for DuckDB, pandas and Spark",
+        target: Target::Folder,
+        open: parquet::open,
+    },
+    FormatEntry {
+        name: "sqlite",
+        about: "a file as nsys exports it, for nsys stats, nsys analyze and scripts",
+        target: Target::File,
+        open: sqlite::open,
+    },
+];
 
 impl Destination {
     /// The stream; an error for a destination of another kind, which no caller passes.
