@@ -144,7 +144,7 @@ impl Format for NsysFile {
                 return Ok(());
             }
             Event::Range(range, definitions) => self.range(range, definitions, trace)?,
-            Event::Caller { .. } | Event::ProcessEnds { .. } => return Ok(()),
+            _ => return Ok(()),
         }
         self.rows += 1;
         Ok(())
