@@ -17,6 +17,7 @@ mod perfetto;
 mod pprof;
 mod selection;
 mod speedscope;
+pub mod sqlite;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -89,6 +90,12 @@ pub struct FormatEntry {
 pub const FORMATS: &[FormatEntry] = &[
     perfetto::ENTRY,
     chrome::FORMAT,
+    FormatEntry {
+        name: "sqlite",
+        about: "a file as nsys exports it, for nsys stats, nsys analyze and scripts",
+        target: Target::File,
+        open: sqlite::open,
+    },
     FormatEntry {
         name: "parquet",
         about: "a folder of tables, for DuckDB, pandas and Spark",

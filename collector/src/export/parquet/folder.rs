@@ -134,7 +134,7 @@ impl ParquetFolder {
         let (domain, name) = definitions.range(range.range).unwrap_or(("", "(unknown range)"));
         self.ranges.add(&[
             Datum::Int(trace.signed_unix_ns(range.process, range.start_ns)),
-            Datum::Int(signed(range.end_ns.saturating_sub(range.start_ns))),
+            Datum::Int(signed(range.duration_ns)),
             Datum::Id(range.process),
             Datum::Id(range.thread),
             Datum::Id(range.number),

@@ -202,7 +202,7 @@ pub const RANGES: TableSchema = TableSchema {
 
 pub const KERNEL_NAMES: TableSchema = TableSchema {
     name: "kernel_names",
-    about: "NameTables of kernels.",
+    about: "Names of kernels.",
     columns: &[
         delta("kernel", UInt32, "number, the same for all processes"),
         repeated("name", Text, "short name, as in the report"),

@@ -167,6 +167,11 @@ impl Tape {
         self.define(definition::kind::STACK, id, &fields, b"");
     }
 
+    /// An entry as it is.
+    pub(crate) fn cell(&mut self, cell: Cell) {
+        self.cells.push(cell);
+    }
+
     /// Sets the stack of all later calls.
     pub(crate) fn at(&mut self, stack: u32) {
         self.stack = stack;
