@@ -11,7 +11,7 @@ use crate::label::{DeviceNames, Labels, StreamNames, ThreadNames};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
-use crate::model::{Process, Totals};
+use crate::model::{Process, Session, Totals};
 
 /// An event of the second pass, with the definitions so far of its process. Those of [`Trace::process`] are
 /// complete from the first event on.
@@ -55,6 +55,9 @@ pub struct Trace<'a> {
     processes: FxHashMap<u32, Arc<str>>,
     streams: StreamNames,
     devices: DeviceNames,
+    /// When the part of the sessions begins that was read, as nanoseconds since the Unix epoch: `--from` and
+    /// `--to` count from there.
+    pub begin_unix_ns: u64,
     /// By process: what is added to CLOCK_MONOTONIC to get the time since the Unix epoch.
     to_unix_ns: FxHashMap<u32, i128>,
 }
@@ -87,6 +90,7 @@ impl<'a> Trace<'a> {
             processes,
             streams,
             devices,
+            begin_unix_ns: totals.sessions.iter().map(begin_unix_ns).min().unwrap_or(0),
             to_unix_ns: FxHashMap::default(),
         }
     }
@@ -96,24 +100,11 @@ impl<'a> Trace<'a> {
         self.to_unix_ns.insert(number, offset);
     }
 
-    /// A time on CLOCK_MONOTONIC as nanoseconds since the Unix epoch, by its session's clocks: the processes of one
-    /// session have one clock.
+    /// A time on CLOCK_MONOTONIC as nanoseconds since the Unix epoch, by its session's clocks: the processes
+    /// of one session have one clock.
     pub fn unix_ns(&self, process: u32, monotonic_ns: u64) -> u64 {
         let offset = self.to_unix_ns.get(&process).copied().unwrap_or(0);
         u64::try_from((i128::from(monotonic_ns) + offset).max(0)).unwrap_or(u64::MAX)
-    }
-
-    /// When the part of the sessions begins that was read, as nanoseconds since the Unix epoch: `--from` and
-    /// `--to` count from there.
-    pub fn begin_unix_ns(&self) -> u64 {
-        let begins = self.totals.sessions.iter().map(|session| {
-            let begin = &session.begin;
-            let series = session.series.and_then(|series| series.begin_ns);
-            let read_from = session.excerpt.as_ref().map(|excerpt| excerpt.from_ns).or(series);
-            let before = read_from.map_or(0, |from_ns| from_ns.saturating_sub(begin.monotonic_ns));
-            begin.realtime_ns.saturating_add(before)
-        });
-        begins.min().unwrap_or(0)
     }
 
     /// A process that is kept. Past 65 536 exited processes, the first to exit are not.
@@ -141,9 +132,18 @@ impl<'a> Trace<'a> {
         self.devices.device(process, ordinal)
     }
 
-    /// The name of a row of the flamegraph, which an operation has by [`StackKey::of_operation`]: a kernel's short
-    /// name, `memcpy gpu_to_cpu` and the like.
+    /// The name of a row of the flamegraph, which an operation has by [`StackKey::of_operation`]: a kernel's
+    /// short name, `memcpy gpu_to_cpu` and the like.
     pub fn leaf_name(&mut self, key: &StackKey) -> Arc<str> {
         self.labels.kernels.leaf(key.process, key.leaf).unwrap_or_else(|| "(call)".into())
     }
+}
+
+/// When the part of a session begins that was read.
+fn begin_unix_ns(session: &Session) -> u64 {
+    let begin = &session.begin;
+    let series = session.series.and_then(|series| series.begin_ns);
+    let read_from = session.excerpt.as_ref().map(|excerpt| excerpt.from_ns).or(series);
+    let before = read_from.map_or(0, |from_ns| from_ns.saturating_sub(begin.monotonic_ns));
+    begin.realtime_ns.saturating_add(before)
 }

@@ -9,16 +9,17 @@ mod events;
 mod tests;
 mod tracks;
 
+use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
 use crate::export::{Event, Format, FormatEntry, Target, Trace};
 use crate::flame::entry_name;
-use crate::model::RangeName;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation, Timing, What};
+use crate::model::{Process, RangeName};
 use crate::names::{line_safe, short_command};
 use events::{
     CallArgs, Complete, DeviceProperties, Flow, LabelArgs, Metadata, NameArgs, OperationArgs, RangeArgs,
@@ -38,6 +39,8 @@ pub(super) const FORMAT: FormatEntry = FormatEntry {
             flows: 0,
             events: 0,
             untimed: 0,
+            ranks: BTreeSet::new(),
+            has_rank: false,
             is_first: true,
         }))
     },
@@ -51,12 +54,15 @@ struct Chrome {
     flows: u64,
     events: u64,
     untimed: u64,
+    /// Of the processes in the output.
+    ranks: BTreeSet<u32>,
+    has_rank: bool,
     is_first: bool,
 }
 
 impl Format for Chrome {
     fn begin(&mut self, trace: &mut Trace<'_>) -> io::Result<()> {
-        self.base_ns = trace.begin_unix_ns();
+        self.base_ns = trace.begin_unix_ns;
         let command = trace.totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
         self.out.write_all(b"{\"schemaVersion\":1,\"traceName\":")?;
         serde_json::to_writer(&mut self.out, &*line_safe(&short_command(command)))?;
@@ -64,20 +70,17 @@ impl Format for Chrome {
         self.out.write_all(b",\n\"deviceProperties\":")?;
         let devices = self.device_properties(trace);
         serde_json::to_writer(&mut self.out, &devices)?;
-        let infos = trace.totals.processes.iter().filter_map(|process| process.definitions.process());
-        let mut ranks: Vec<u32> = infos.filter_map(|info| info.rank).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        // Readers take a file for that of one rank. They search for this text, with the space.
-        if let [rank] = ranks[..] {
-            write!(self.out, ",\n\"distributedInfo\":{{\"rank\": {rank}}}")?;
-        }
+        let all = trace.totals.processes.iter().filter_map(rank_of);
+        self.has_rank = self.rank(&all.collect())?;
         self.out.write_all(b",\n\"traceEvents\":[")
     }
 
     fn event(&mut self, event: Event<'_>, trace: &mut Trace<'_>) -> io::Result<()> {
         match event {
-            Event::ProcessBegins { number, process, .. } => self.process(number, process.pid, trace),
+            Event::ProcessBegins { number, process, .. } => {
+                self.ranks.extend(trace.process(number).and_then(rank_of));
+                self.process(number, process.pid, trace)
+            }
             Event::Call(call, definitions) => self.call(call, definitions, trace),
             Event::Operation(operation, definitions) => self.operation(operation, definitions, trace),
             Event::Range(range, definitions) => self.range(range, definitions, trace),
@@ -91,10 +94,15 @@ impl Format for Chrome {
 
     fn finish(&mut self, trace: &mut Trace<'_>) -> io::Result<u64> {
         self.out.write_all(b"\n]")?;
+        if !self.has_rank {
+            // A filter may have left one of several.
+            let ranks = std::mem::take(&mut self.ranks);
+            self.rank(&ranks)?;
+        }
         if self.untimed > 0 {
             write!(self.out, ",\n\"operationsWithoutTimes\":{}", self.untimed)?;
-            let lost = "operations have no device time, and only their calls are in the output";
-            trace.warnings.push(format!("{} {lost}", self.untimed));
+            let lost = "operations without a device time, of which only the calls are in the output";
+            trace.warnings.push(format!("{lost}: {}", self.untimed));
         }
         self.out.write_all(b"}\n")?;
         self.out.flush()?;
@@ -107,6 +115,16 @@ impl Chrome {
         self.out.write_all(if self.is_first { b"\n" } else { b",\n" })?;
         self.is_first = false;
         Ok(serde_json::to_writer(&mut self.out, event)?)
+    }
+
+    /// Writes the rank if it is one, since readers take a file for that of one rank. They search for this text,
+    /// with the space. Returns whether it was one.
+    fn rank(&mut self, ranks: &BTreeSet<u32>) -> io::Result<bool> {
+        let one = ranks.first().filter(|_| ranks.len() == 1);
+        if let Some(rank) = one {
+            write!(self.out, ",\n\"distributedInfo\":{{\"rank\": {rank}}}")?;
+        }
+        Ok(one.is_some())
     }
 
     fn us(&self, process: u32, monotonic_ns: u64, trace: &Trace<'_>) -> f64 {
@@ -302,7 +320,13 @@ impl Chrome {
     }
 }
 
-/// A call's correlation id. Each process counts its own, so further processes' begin 2^32 later.
+fn rank_of(process: &Process) -> Option<u32> {
+    process.definitions.process()?.rank
+}
+
+/// A call's correlation id, unique over all processes, each of which counts its own. It is above 2^32 from the
+/// first process on: HTA stores small ids in few bits, and positions of events in the same column.
 fn correlation(call: &HostCall) -> Option<u64> {
-    (call.correlation != 0).then(|| u64::from(call.process) << 32 | u64::from(call.correlation))
+    let process = u64::from(call.process) + 1;
+    (call.correlation != 0).then(|| process << 32 | u64::from(call.correlation))
 }

@@ -22,8 +22,8 @@ use timeline::Executed;
 
 /// Operations kept for timelines, of one stream and of all. The page reads a document of some hundred
 /// megabytes at most, and an operation takes about 90 bytes of it.
-const STREAM_MAX: usize = 1 << 20;
-const TOTAL_MAX: usize = 1 << 21;
+const STREAM_MAX: usize = if cfg!(test) { 1 << 9 } else { 1 << 20 };
+const TOTAL_MAX: usize = if cfg!(test) { 3 << 8 } else { 1 << 21 };
 /// Streams that have a timeline: the page lists all profiles.
 const STREAMS_MAX: usize = 1024;
 
@@ -101,7 +101,8 @@ impl Format for Speedscope {
         }
         trace.warnings.extend(sums.losses());
         if self.without_timeline > 0 {
-            let lost = format!("{} operations of further streams have no timeline", self.without_timeline);
+            let lost =
+                format!("operations of further streams, without a timeline: {}", self.without_timeline);
             name += &format!(" ({lost})");
             trace.warnings.push(lost);
         }
@@ -111,7 +112,7 @@ impl Format for Speedscope {
         if sums.device.has_times() {
             let name = match sums.untimed {
                 0 => "GPU time by stack".to_owned(),
-                count => format!("GPU time by stack ({count} operations have no time)"),
+                count => format!("GPU time by stack (operations without a time: {count})"),
             };
             self.by_stack(&name, &sums.device, trace)?;
             self.out.write_all(b",\n")?;
