@@ -209,11 +209,11 @@ impl Speedscope {
     fn timelines(&mut self, trace: &mut Trace<'_>) -> io::Result<()> {
         let mut streams: Vec<_> = std::mem::take(&mut self.streams).into_iter().collect();
         streams.sort_unstable_by_key(|(key, _)| *key);
+        streams.iter_mut().for_each(|(_, timeline)| timeline::sort(&mut timeline.executed));
         let all = || streams.iter().flat_map(|(_, timeline)| &timeline.executed);
         let first = all().map(|executed| executed.start_ns).min().unwrap_or(0);
         let last = all().map(|executed| executed.end_ns.0).max().unwrap_or(0);
-        for (key, mut timeline) in streams {
-            timeline.executed.sort_unstable();
+        for (key, timeline) in streams {
             // The name comes before the edges, so what does not nest is counted first.
             let unnested = timeline::nest(&timeline.executed, |_| Ok(()))?;
             self.out.write_all(b",\n")?;
