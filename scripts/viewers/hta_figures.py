@@ -23,6 +23,13 @@ overlap = float(analysis.get_comm_comp_overlap(visualize=False).iloc[0]["comp_co
 queue = analysis.get_queue_length_summary()
 bandwidth = analysis.get_memory_bw_summary()
 
+
+
+def rows(table):
+    """Those of a table, which HTA leaves out if there is nothing in it."""
+    return [] if table is None else table.iterrows()
+
+
 print(json.dumps({
     "kernels": {row["name"]: [row["sum (us)"], row["max (us)"], row["min (us)"]] for _, row in kernels.iterrows()},
     "busy_us": float(temporal["kernel_time(us)"] - temporal["idle_time(us)"]),
@@ -31,6 +38,6 @@ print(json.dumps({
     "launches": len(launches),
     "launched_us": float(launches["gpu_duration"].sum()),
     "overlap_percent": None if math.isnan(overlap) else overlap,
-    "longest_queue": {str(stream): float(row[("queue_length", "max")]) for (_, stream), row in queue.iterrows()},
-    "fastest_gbps": {name: float(row[("memory_bw_gbps", "max")]) for (_, name), row in bandwidth.iterrows()},
+    "longest_queue": {str(stream): float(row[("queue_length", "max")]) for (_, stream), row in rows(queue)},
+    "fastest_gbps": {name: float(row[("memory_bw_gbps", "max")]) for (_, name), row in rows(bandwidth)},
 }, default=float))

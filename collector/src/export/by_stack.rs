@@ -49,11 +49,11 @@ impl ByStack {
 
     /// What the sums lack, a line each.
     pub fn losses(&self) -> Vec<String> {
-        let untimed = (self.untimed > 0).then(|| format!("{} operations have no device time", self.untimed));
+        let untimed =
+            (self.untimed > 0).then(|| format!("operations without a device time: {}", self.untimed));
         let beyond = |what: &str, stacks: &Stacks| {
             let count = stacks.beyond().count;
-            (count > 0)
-                .then(|| format!("{count} {what} have no stack in the output: there are too many stacks"))
+            (count > 0).then(|| format!("{what} without their stack, because there are too many: {count}"))
         };
         let beyond = [beyond("operations", &self.device), beyond("calls", &self.host)];
         untimed.into_iter().chain(beyond.into_iter().flatten()).collect()

@@ -103,7 +103,7 @@ impl Selection {
 
     /// Whether the interval has begun.
     pub(super) fn has_begun(&self, process: u32, ns: u64, trace: &Trace<'_>) -> bool {
-        let since_begin_ns = trace.unix_ns(process, ns).saturating_sub(trace.begin_unix_ns());
+        let since_begin_ns = trace.unix_ns(process, ns).saturating_sub(trace.begin_unix_ns);
         since_begin_ns >= self.interval.from_ns.unwrap_or(0)
     }
 
@@ -167,7 +167,7 @@ impl Interval {
         }
         // Without times there is no telling.
         let Some((start_ns, end_ns)) = facts.times else { return false };
-        let since_begin = |ns: u64| trace.unix_ns(facts.process, ns).saturating_sub(trace.begin_unix_ns());
+        let since_begin = |ns: u64| trace.unix_ns(facts.process, ns).saturating_sub(trace.begin_unix_ns);
         let (start_ns, end_ns) = (since_begin(start_ns), since_begin(end_ns));
         let from_ns = self.from_ns.unwrap_or(0);
         self.to_ns.is_none_or(|to_ns| start_ns < to_ns) && (end_ns > from_ns || start_ns >= from_ns)

@@ -60,7 +60,7 @@ struct Notes(Rc<RefCell<Vec<Seen>>>);
 
 impl Seen {
     fn at(kind: &'static str, process: u32, (start_ns, duration_ns): (u64, u64), trace: &Trace<'_>) -> Seen {
-        let start_ns = trace.unix_ns(process, start_ns) - trace.begin_unix_ns();
+        let start_ns = trace.unix_ns(process, start_ns) - trace.begin_unix_ns;
         Seen { kind, kernel: String::new(), device: None, process, start_ns, end_ns: start_ns + duration_ns }
     }
 }

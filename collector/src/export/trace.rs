@@ -62,7 +62,9 @@ pub struct Trace<'a> {
     processes: FxHashMap<u32, Arc<str>>,
     streams: StreamNames,
     devices: DeviceNames,
-    begin_unix_ns: u64,
+    /// When the part of the sessions begins that was read, as nanoseconds since the Unix epoch: `--from` and
+    /// `--to` count from there.
+    pub begin_unix_ns: u64,
     /// By process: what is added to CLOCK_MONOTONIC to get the time since the Unix epoch.
     to_unix_ns: FxHashMap<u32, i128>,
 }
@@ -118,12 +120,6 @@ impl<'a> Trace<'a> {
         let offset = self.to_unix_ns.get(&process).copied().unwrap_or(0);
         let ns = i128::from(monotonic_ns) + offset;
         ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64
-    }
-
-    /// When the part of the sessions begins that was read, as nanoseconds since the Unix epoch: `--from` and
-    /// `--to` count from there.
-    pub fn begin_unix_ns(&self) -> u64 {
-        self.begin_unix_ns
     }
 
     /// A process that is kept. Past 65 536 exited processes, the first to exit are not.

@@ -103,7 +103,19 @@ pub struct Flow {
     pub bp: Option<&'static str>,
 }
 
-/// A name or a position of a process or thread.
+/// One end of something that need not nest with the others of its thread: `b` at its begin, `e` at its end.
+#[derive(Serialize)]
+pub struct Async<'e> {
+    pub ph: &'static str,
+    pub cat: &'static str,
+    pub name: &'e str,
+    pub id: u64,
+    pub pid: u32,
+    pub tid: u32,
+    pub ts: f64,
+}
+
+/// A name of a process or thread.
 #[derive(Serialize)]
 pub struct Metadata<A> {
     pub ph: &'static str,

@@ -9,20 +9,22 @@ mod events;
 mod tests;
 mod tracks;
 
+use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 
+use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use crate::export::{Event, Format, FormatEntry, Target, Trace};
 use crate::flame::entry_name;
-use crate::model::RangeName;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
-use crate::model::operation::{HostCall, Operation, Timing, What};
+use crate::model::operation::{HostCall, Operation, What};
+use crate::model::{Process, RangeName};
 use crate::names::{line_safe, short_command};
 use events::{
-    CallArgs, Complete, DeviceProperties, Flow, LabelArgs, Metadata, NameArgs, OperationArgs, RangeArgs,
-    WhatArgs, copy_name, runtime_name,
+    Async, CallArgs, Complete, DeviceProperties, Flow, LabelArgs, Metadata, NameArgs, OperationArgs,
+    RangeArgs, WhatArgs, copy_name, runtime_name,
 };
 use tracks::Tracks;
 
@@ -38,10 +40,16 @@ pub(super) const FORMAT: FormatEntry = FormatEntry {
             flows: 0,
             events: 0,
             untimed: 0,
+            pushed: FxHashSet::default(),
+            ranks: BTreeSet::new(),
+            has_rank: false,
             is_first: true,
         }))
     },
 };
+
+/// Open ranges that are remembered. A thread has 64 at most.
+const PUSHED_MAX: usize = 1 << 16;
 
 struct Chrome {
     out: BufWriter<Box<dyn Write>>,
@@ -51,12 +59,17 @@ struct Chrome {
     flows: u64,
     events: u64,
     untimed: u64,
+    /// Pushed ranges that are open, by process and number. Others may overlap in part.
+    pushed: FxHashSet<(u32, u32)>,
+    /// Of the processes in the output.
+    ranks: BTreeSet<u32>,
+    has_rank: bool,
     is_first: bool,
 }
 
 impl Format for Chrome {
     fn begin(&mut self, trace: &mut Trace<'_>) -> io::Result<()> {
-        self.base_ns = trace.begin_unix_ns();
+        self.base_ns = trace.begin_unix_ns;
         let command = trace.totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
         self.out.write_all(b"{\"schemaVersion\":1,\"traceName\":")?;
         serde_json::to_writer(&mut self.out, &*line_safe(&short_command(command)))?;
@@ -64,25 +77,27 @@ impl Format for Chrome {
         self.out.write_all(b",\n\"deviceProperties\":")?;
         let devices = self.device_properties(trace);
         serde_json::to_writer(&mut self.out, &devices)?;
-        let infos = trace.totals.processes.iter().filter_map(|process| process.definitions.process());
-        let mut ranks: Vec<u32> = infos.filter_map(|info| info.rank).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        // Readers take a file for that of one rank. They search for this text, with the space.
-        if let [rank] = ranks[..] {
-            write!(self.out, ",\n\"distributedInfo\":{{\"rank\": {rank}}}")?;
-        }
+        let all = trace.totals.processes.iter().filter_map(rank_of);
+        self.has_rank = self.rank(&all.collect())?;
         self.out.write_all(b",\n\"traceEvents\":[")
     }
 
     fn event(&mut self, event: Event<'_>, trace: &mut Trace<'_>) -> io::Result<()> {
         match event {
-            Event::ProcessBegins { number, process, .. } => self.process(number, process.pid, trace),
+            Event::ProcessBegins { number, process, .. } => {
+                self.ranks.extend(trace.process(number).and_then(rank_of));
+                self.process(number, process.pid, trace)
+            }
             Event::Call(call, definitions) => self.call(call, definitions, trace),
             Event::Operation(operation, definitions) => self.operation(operation, definitions, trace),
+            Event::RangeBegins(range, _) if self.pushed.len() < PUSHED_MAX => {
+                self.pushed.insert((range.process, range.number));
+                Ok(())
+            }
             Event::Range(range, definitions) => self.range(range, definitions, trace),
             Event::ProcessEnds { number, .. } => {
                 self.tracks.process_ends(number);
+                self.pushed.retain(|(process, _)| *process != number);
                 Ok(())
             }
             _ => Ok(()),
@@ -91,10 +106,15 @@ impl Format for Chrome {
 
     fn finish(&mut self, trace: &mut Trace<'_>) -> io::Result<u64> {
         self.out.write_all(b"\n]")?;
+        if !self.has_rank {
+            // A filter may have left one of several.
+            let ranks = std::mem::take(&mut self.ranks);
+            self.rank(&ranks)?;
+        }
         if self.untimed > 0 {
             write!(self.out, ",\n\"operationsWithoutTimes\":{}", self.untimed)?;
-            let lost = "operations have no device time, and only their calls are in the output";
-            trace.warnings.push(format!("{} {lost}", self.untimed));
+            let lost = "operations without a device time, of which only the calls are in the output";
+            trace.warnings.push(format!("{lost}: {}", self.untimed));
         }
         self.out.write_all(b"}\n")?;
         self.out.flush()?;
@@ -107,6 +127,16 @@ impl Chrome {
         self.out.write_all(if self.is_first { b"\n" } else { b",\n" })?;
         self.is_first = false;
         Ok(serde_json::to_writer(&mut self.out, event)?)
+    }
+
+    /// Writes the rank if it is one, since readers take a file for that of one rank. They search for this
+    /// text, with the space. Returns whether it was one.
+    fn rank(&mut self, ranks: &BTreeSet<u32>) -> io::Result<bool> {
+        let one = ranks.first().filter(|_| ranks.len() == 1);
+        if let Some(rank) = one {
+            write!(self.out, ",\n\"distributedInfo\":{{\"rank\": {rank}}}")?;
+        }
+        Ok(one.is_some())
     }
 
     fn us(&self, process: u32, monotonic_ns: u64, trace: &Trace<'_>) -> f64 {
@@ -139,7 +169,8 @@ impl Chrome {
 
     /// Names a process and its threads.
     fn process(&mut self, number: u32, own_pid: u32, trace: &Trace<'_>) -> io::Result<()> {
-        let pid = self.tracks.pid(number, own_pid);
+        let session = trace.unix_ns(number, 0);
+        let pid = self.tracks.pid(number, own_pid, session);
         self.name("process_name", pid, 0, &trace.process_name(number))?;
         self.labels(pid, "CPU")?;
         let definitions = trace.process(number).map(|process| &process.definitions);
@@ -162,7 +193,8 @@ impl Chrome {
     /// The track of a thread.
     fn thread(&mut self, process: u32, thread: u32, trace: &Trace<'_>) -> (u32, u32) {
         let known = trace.process(process);
-        let pid = self.tracks.pid(process, known.map_or(0, |process| process.begin.pid));
+        let own = known.map_or(0, |process| process.begin.pid);
+        let pid = self.tracks.pid(process, own, trace.unix_ns(process, 0));
         let thread = known.and_then(|process| process.definitions.thread(thread));
         (pid, thread.map_or(0, |thread| thread.tid))
     }
@@ -199,14 +231,23 @@ impl Chrome {
             || "(unknown range)".to_owned(),
             |(domain, name)| RangeName { domain: domain.into(), name: name.into() }.text(),
         );
+        let (cat, name) = ("user_annotation", line_safe(&name));
+        let ts = self.us(range.process, range.start_ns, trace);
         self.events += 1;
+        if !self.pushed.remove(&(range.process, range.number)) {
+            self.flows += 1;
+            let id = self.flows;
+            self.write(&Async { ph: "b", cat, name: &name, id, pid, tid, ts })?;
+            let ts = self.us(range.process, range.end_ns, trace);
+            return self.write(&Async { ph: "e", cat, name: &name, id, pid, tid, ts });
+        }
         self.write(&Complete {
             ph: "X",
-            cat: "user_annotation",
-            name: &line_safe(&name),
+            cat,
+            name: &name,
             pid,
             tid,
-            ts: self.us(range.process, range.start_ns, trace),
+            ts,
             dur: range.end_ns.saturating_sub(range.start_ns) as f64 / 1e3,
             args: RangeArgs { open: !range.is_whole },
         })
@@ -224,6 +265,8 @@ impl Chrome {
         };
         let process = operation.process;
         let (pid, tid) = self.stream(operation, definitions, trace)?;
+        let key = [pid, operation.context, operation.stream];
+        let start_ns = self.tracks.begin_ns(process, key, timing.start_ns, timing.duration_ns);
         let (cat, name) = match operation.what {
             What::Kernel(kernel) => {
                 let full = trace.labels.kernels.name(process, kernel.name).full;
@@ -245,7 +288,7 @@ impl Chrome {
             name: &name,
             pid,
             tid,
-            ts: self.us(process, timing.start_ns, trace),
+            ts: self.us(process, start_ns, trace),
             dur: timing.duration_ns as f64 / 1e3,
             args: OperationArgs {
                 device: pid,
@@ -257,16 +300,16 @@ impl Chrome {
             },
         })?;
         match &operation.call {
-            Some(call) => self.flow(call, (pid, tid), timing, trace),
+            Some(call) => self.flow(call, (pid, tid), start_ns, trace),
             None => Ok(()),
         }
     }
 
     /// An arrow from the call to the operation.
-    fn flow(&mut self, call: &HostCall, to: (u32, u32), timing: Timing, trace: &Trace<'_>) -> io::Result<()> {
+    fn flow(&mut self, call: &HostCall, to: (u32, u32), start_ns: u64, trace: &Trace<'_>) -> io::Result<()> {
         let from = self.thread(call.process, call.thread, trace);
         self.flows += 1;
-        let ends = [("s", from, call.start_ns, None), ("f", to, timing.start_ns, Some("e"))];
+        let ends = [("s", from, call.start_ns, None), ("f", to, start_ns, Some("e"))];
         for (ph, (pid, tid), at_ns, bp) in ends {
             let ts = self.us(call.process, at_ns, trace);
             self.write(&Flow { ph, id: self.flows, pid, tid, ts, cat: "ac2g", name: "ac2g", bp })?;
@@ -302,7 +345,13 @@ impl Chrome {
     }
 }
 
-/// A call's correlation id. Each process counts its own, so further processes' begin 2^32 later.
+fn rank_of(process: &Process) -> Option<u32> {
+    process.definitions.process()?.rank
+}
+
+/// A call's correlation id, unique over all processes, each of which counts its own. It is above 2^32 from
+/// the first process on: HTA stores small ids in few bits, and positions of events in the same column.
 fn correlation(call: &HostCall) -> Option<u64> {
-    (call.correlation != 0).then(|| u64::from(call.process) << 32 | u64::from(call.correlation))
+    let process = u64::from(call.process) + 1;
+    (call.correlation != 0).then(|| process << 32 | u64::from(call.correlation))
 }

@@ -117,6 +117,43 @@ fn chrome_file_of_one_rank_names_it() {
 }
 
 #[test]
+fn chrome_tracks_nest_for_readers_that_draw() {
+    for batches in recorded() {
+        let events = events(&exported(&FORMAT, &batches));
+        let mut kernels: Vec<_> = events.iter().filter(|event| event["args"]["stream"].is_u64()).collect();
+        kernels.sort_by_key(|event| (event["tid"].as_u64(), ns(&event["ts"])));
+        for pair in kernels.windows(2).filter(|pair| pair[0]["tid"] == pair[1]["tid"]) {
+            assert!(ns(&pair[0]["ts"]) + ns(&pair[0]["dur"]) <= ns(&pair[1]["ts"]), "{pair:?}");
+        }
+    }
+}
+
+#[test]
+fn chrome_ranges_that_are_not_pushed_need_not_nest() {
+    use gputrace_wire::cell::kind as cell;
+    use gputrace_wire::definition::kind;
+    use gputrace_wire::range::RangeEnd;
+    let mut tape = crate::report::tests::tape::Tape::new(true);
+    tape.define(kind::RANGE, 62, &[0], b"epoch");
+    let end = RangeEnd {
+        kind: cell::RANGE_END,
+        range: 62,
+        start_ticks: 1_000_000_001,
+        end_ticks: 1_000_009_001,
+        id: 5,
+        ..RangeEnd::default()
+    };
+    tape.entry(end.to_cell());
+    let mut batches = tape.batches_of_session();
+    batches.extend(tape.batches_of_process());
+    let events = events(&exported(&FORMAT, &batches));
+    let ends: Vec<_> = events.iter().filter(|event| event["name"] == "epoch").collect();
+    assert_eq!(ends.iter().map(|event| text(event, "ph")).collect::<Vec<_>>(), ["b", "e"]);
+    assert_eq!(ends[0]["id"], ends[1]["id"]);
+    assert_eq!(ns(&ends[1]["ts"]) - ns(&ends[0]["ts"]), 9_000);
+}
+
+#[test]
 fn chrome_counts_operations_without_times() {
     let mut tape = crate::report::tests::tape::Tape::new(true);
     tape.launch(20, 64, None);

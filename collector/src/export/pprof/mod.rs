@@ -109,7 +109,7 @@ impl Pprof {
         }
         PprofProfile {
             sample_type: sample_type.into(),
-            time_nanos: to_signed(trace.begin_unix_ns()),
+            time_nanos: to_signed(trace.begin_unix_ns),
             duration_nanos: to_signed(trace.totals.wall_ns()),
             comment: comments.iter().map(|comment| strings.of(comment)).collect(),
             default_sample_type: strings.of(default),

@@ -113,6 +113,18 @@ fn pprof_functions_have_files_and_lines() {
     assert_eq!(read.labels(kernel)["range"], "step: step");
 }
 
+#[test]
+fn pprof_comments_count_what_has_no_time() {
+    let mut tape = crate::report::tests::tape::Tape::new(true);
+    tape.launch(20, 64, None);
+    let mut batches = tape.batches_of_session();
+    batches.extend(tape.batches_of_process());
+    let read = Read::new(&exported(&FORMAT, &batches));
+    let comments: Vec<_> = read.0.comment.iter().map(|comment| read.text(*comment)).collect();
+    assert_eq!(comments, ["operations without a device time: 1", "simulated device"]);
+    assert_eq!(read.text(read.0.default_sample_type), "host_time");
+}
+
 proptest! {
     #[test]
     fn pprof_escapes_hostile_names(name in names()) {

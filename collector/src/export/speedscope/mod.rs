@@ -22,8 +22,8 @@ use timeline::Executed;
 
 /// Operations kept for timelines, of one stream and of all. The page reads a document of some hundred
 /// megabytes at most, and an operation takes about 90 bytes of it.
-const STREAM_MAX: usize = 1 << 20;
-const TOTAL_MAX: usize = 1 << 21;
+const STREAM_MAX: usize = if cfg!(test) { 1 << 9 } else { 1 << 20 };
+const TOTAL_MAX: usize = if cfg!(test) { 3 << 8 } else { 1 << 21 };
 /// Streams that have a timeline: the page lists all profiles.
 const STREAMS_MAX: usize = 1024;
 
@@ -101,7 +101,8 @@ impl Format for Speedscope {
         }
         trace.warnings.extend(sums.losses());
         if self.without_timeline > 0 {
-            let lost = format!("{} operations of further streams have no timeline", self.without_timeline);
+            let lost =
+                format!("operations of further streams, without a timeline: {}", self.without_timeline);
             name += &format!(" ({lost})");
             trace.warnings.push(lost);
         }
@@ -111,7 +112,7 @@ impl Format for Speedscope {
         if sums.device.has_times() {
             let name = match sums.untimed {
                 0 => "GPU time by stack".to_owned(),
-                count => format!("GPU time by stack ({count} operations have no time)"),
+                count => format!("GPU time by stack (operations without a time: {count})"),
             };
             self.by_stack(&name, &sums.device, trace)?;
             self.out.write_all(b",\n")?;
@@ -208,11 +209,11 @@ impl Speedscope {
     fn timelines(&mut self, trace: &mut Trace<'_>) -> io::Result<()> {
         let mut streams: Vec<_> = std::mem::take(&mut self.streams).into_iter().collect();
         streams.sort_unstable_by_key(|(key, _)| *key);
+        streams.iter_mut().for_each(|(_, timeline)| timeline::sort(&mut timeline.executed));
         let all = || streams.iter().flat_map(|(_, timeline)| &timeline.executed);
         let first = all().map(|executed| executed.start_ns).min().unwrap_or(0);
         let last = all().map(|executed| executed.end_ns.0).max().unwrap_or(0);
-        for (key, mut timeline) in streams {
-            timeline.executed.sort_unstable();
+        for (key, timeline) in streams {
             // The name comes before the edges, so what does not nest is counted first.
             let unnested = timeline::nest(&timeline.executed, |_| Ok(()))?;
             self.out.write_all(b",\n")?;

@@ -94,6 +94,27 @@ fn speedscope_without_device_times_shows_host_times() {
     assert_eq!(json["profiles"].as_array().unwrap().len(), 1);
 }
 
+#[test]
+fn speedscope_says_what_its_timelines_leave_out() {
+    let mut tape = crate::report::tests::tape::Tape::new(true);
+    for (stream, operations) in [(7, super::STREAM_MAX + 88), (13, super::STREAM_MAX)] {
+        tape.on(0, stream, 0);
+        (0..operations).for_each(|_| tape.launch(20, 64, Some(700)));
+    }
+    let mut batches = tape.batches_of_session();
+    batches.extend(tape.batches_of_process());
+    let exported = exported(&FORMAT, &batches);
+    let json = exported.json();
+    let names: Vec<_> = json["profiles"].as_array().unwrap().iter().map(|p| p["name"].clone()).collect();
+    let gpu = "GPU 0 NVIDIA H200";
+    assert_eq!(names[2], format!("stream 7, {gpu} (512 of 600 operations)"));
+    assert_eq!(names[3], format!("stream 13, {gpu} (256 of 512 operations)"));
+    let shown = times(sums(&exported, &json, "evented", ""));
+    assert_eq!(shown.iter().map(|(_, ns)| ns).sum::<u64>(), super::TOTAL_MAX as u64 * 700);
+    let by_stack = times(sums(&exported, &json, "sampled", "GPU time"));
+    assert_eq!(by_stack.iter().map(|(_, ns)| ns).sum::<u64>(), 1_112 * 700, "the sums leave out nothing");
+}
+
 proptest! {
     #[test]
     fn speedscope_escapes_hostile_names(name in names()) {

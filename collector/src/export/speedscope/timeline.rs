@@ -23,6 +23,25 @@ pub struct Edge {
     pub at_ns: u64,
 }
 
+/// By how much an operation may begin before the one in front of it ended, and is then moved: times of the
+/// device's clock are mapped, and rounded, one by one.
+const OVERLAP_MAX_NS: u64 = 1_000;
+
+/// Sorts operations, and moves those that overlap the one before by less than a microsecond.
+pub fn sort(executed: &mut [Executed]) {
+    executed.sort_unstable();
+    let mut last_ns = 0u64;
+    for each in executed.iter_mut() {
+        let overlap_ns = last_ns.saturating_sub(each.start_ns);
+        if overlap_ns <= OVERLAP_MAX_NS && each.end_ns.0 > last_ns {
+            each.start_ns = each.start_ns.saturating_add(overlap_ns);
+            each.end_ns.0 = each.end_ns.0.saturating_add(overlap_ns);
+        }
+        last_ns = last_ns.max(each.end_ns.0);
+    }
+    executed.sort_unstable();
+}
+
 /// Passes the edges of sorted operations to `emit` in order of time, each end to the latest open begin.
 ///
 /// Operations that overlap in part are cut where the other one ends, so that each frame's time stays the sum
@@ -105,6 +124,14 @@ mod tests {
             edge(false, 3, 20),
         ];
         assert_eq!((edges, left_out), (expected.to_vec(), 0));
+    }
+
+    #[test]
+    fn operation_that_overlaps_by_a_rounding_is_moved() {
+        let mut all = vec![executed(5_099, 9_000, 2), executed(100, 5_100, 1), executed(6_000, 12_000, 3)];
+        sort(&mut all);
+        let expected = [executed(100, 5_100, 1), executed(5_100, 9_001, 2), executed(6_000, 12_000, 3)];
+        assert_eq!(all, expected);
     }
 
     #[test]
