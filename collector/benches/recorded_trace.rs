@@ -10,13 +10,15 @@
 mod recorded;
 
 use std::hint::black_box;
+use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::batch::Batch;
+use gputrace_collector::export::{Destination, FORMATS, Feed, Trace};
 use gputrace_collector::metrics::{self, Metrics};
 use gputrace_collector::model::Model;
 use gputrace_collector::model::sink::Sink;
@@ -229,5 +231,67 @@ fn away() -> (Exporter, SpanBatcher) {
     (exporter, live)
 }
 
-criterion_group!(benches, to_aggregates, to_file_and_spans);
+/// Counts what is written to it.
+#[derive(Clone, Default)]
+struct Counter(Arc<AtomicU64>);
+
+impl Write for Counter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Executions a second, each with its call, on their way to an export: the first pass is `names`, the second
+/// is `perfetto`, of which `model` is the part that is not the format's.
+fn to_exports(criterion: &mut Criterion) {
+    let bench = Bench::new();
+    let executed = bench.recorded.executed * (bench.entries / bench.recorded.entries);
+    let mut first = bench.model(Aggregates::default());
+    timed(&bench.parts, &bench.memories, |batch| first.consume(&batch));
+    let (totals, aggregates) = first.finish();
+    let entry = FORMATS.iter().find(|entry| entry.name == "perfetto").unwrap();
+    let second = || {
+        let counter = Counter::default();
+        let format = (entry.open)(Destination::Stream(Box::new(counter.clone()))).unwrap();
+        let mut model = bench.model(Feed::new(Trace::new(&totals, &aggregates), format));
+        let spent = timed(&bench.parts, &bench.memories, |batch| model.consume(&batch));
+        model.finish().1.finish().unwrap();
+        (spent, counter.0.load(Ordering::Relaxed))
+    };
+    println!(
+        "{:.1} bytes an execution, with all calls, ranges and counters",
+        second().1 as f64 / executed as f64
+    );
+    let mut group = criterion.benchmark_group("export_to");
+    group.throughput(Throughput::Elements(executed)).sample_size(20);
+    group.bench_function("names", |bencher| {
+        bencher.iter_custom(|times| {
+            let one = |_| {
+                let mut model = bench.model(Aggregates::default());
+                timed(&bench.parts, &bench.memories, |batch| model.consume(&batch))
+            };
+            (0..times).map(one).sum()
+        });
+    });
+    group.bench_function("model", |bencher| {
+        bencher.iter_custom(|times| {
+            let one = |_| {
+                let mut model = bench.model(());
+                timed(&bench.parts, &bench.memories, |batch| model.consume(&batch))
+            };
+            (0..times).map(one).sum()
+        });
+    });
+    group.bench_function("perfetto", |bencher| {
+        bencher.iter_custom(|times| (0..times).map(|_| second().0).sum());
+    });
+    group.finish();
+}
+
+criterion_group!(benches, to_aggregates, to_file_and_spans, to_exports);
 criterion_main!(benches);

@@ -2,16 +2,21 @@
 //!
 //! `session` reads live processes through shared memory, `trace_file` stores and reads the same stream, and
 //! `model` joins it into host calls and operations for the sinks: aggregates, spans and metrics. `report` and
-//! `flame` write outputs with names from `label`. A live stream and a file take the same path, so their
-//! numbers agree.
+//! `flame` write outputs with names from `label`, and `export` writes the formats of other tools. A live
+//! stream and a file take the same path, so their numbers agree.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+#[cfg(test)]
+extern crate self as gputrace_collector;
 
 pub mod aggregate;
 pub mod batch;
 pub mod command_line;
 pub mod error;
+pub mod export;
 pub mod failed_calls;
+pub mod filter;
 pub mod flame;
 pub mod flight_recorder;
 mod histogram;

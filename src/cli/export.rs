@@ -1,32 +1,35 @@
 //! `gputrace export`: traces in the formats of other tools.
 
-use std::io::{self, BufWriter, Write};
+mod otlp;
+mod output;
+
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
-use clap::builder::NonEmptyStringValueParser;
-use clap::{Arg, ArgMatches, Command};
-use gputrace_collector::metrics::{self, Metrics, Settings};
-use gputrace_collector::otlp::{Asked, Exporter, ExporterConfig, OnDiagnostic, OnFull, Signal};
-use gputrace_collector::spans::{Naming, SpanBatcher, SpanJson, SpanSink};
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::export::{Choices, FORMATS, Feed, FormatEntry, Interval, Selection, Trace};
+use gputrace_collector::filter::Filter;
+use gputrace_collector::otlp::{Asked, Signal};
 
-use crate::cli::failure::{Failure, reason};
+use crate::cli::failure::Failure;
 use crate::cli::given::Given;
-use crate::cli::output_folder::stream_whole;
+use crate::cli::settings::Flames;
 use crate::cli::talk::say;
-use crate::cli::{exit_code, otlp, output_argument, traces, variables};
-
-/// The formats of `--format`, and what each is.
-const FORMATS: [(&str, &str); 1] =
-    [("otlp-json", "OpenTelemetry spans or metrics, one request a line, as the Collector reads them")];
+use crate::cli::{exit_code, otlp as otlp_options, output_argument, seconds, traces, variables};
 
 pub fn command() -> Command {
     Command::new("export")
-        .about("Write traces as spans or metrics, for OpenTelemetry's tools, or send them")
+        .about("Write traces in the formats of other tools, or send them over OTLP")
         .next_line_help(true)
         .after_help(
-            "otlp-json is one request a line, as the OpenTelemetry Collector reads and writes it. Names and\n\
+            "docs/guide/exports.md has a paragraph about each format, and the grammar of --filter: KEY is\n\
+             process, thread, stream, device, kernel or range, and * and ? in GLOB stand for any letters and\n\
+             for one. All of one --filter must hold; of several --filter, one. A TIME counts from the trace's\n\
+             begin, in seconds, or with ns, us, ms, s, m, h or d.\n\
+             \n\
+             otlp-json is one request a line, as the OpenTelemetry Collector reads and writes it. Names and\n\
              attributes are described in docs/SPANS.md and docs/METRICS.md. OTEL_SERVICE_NAME and\n\
              OTEL_RESOURCE_ATTRIBUTES win over those that the program had.\n\
              OTEL_METRIC_EXPORT_INTERVAL is the interval of metrics, and\n\
@@ -39,7 +42,7 @@ pub fn command() -> Command {
             Arg::new("format")
                 .long("format")
                 .value_name("FORMAT")
-                .value_parser(FORMATS.map(|(name, _)| name))
+                .value_parser(PossibleValuesParser::new(FORMATS.iter().map(|format| format.name)))
                 .conflicts_with("otlp")
                 .help("What to write"),
         )
@@ -48,7 +51,7 @@ pub fn command() -> Command {
                 .long("otlp")
                 .value_name("URL|env")
                 .value_parser(NonEmptyStringValueParser::new())
-                .conflicts_with("output")
+                .conflicts_with_all(["output", "filter", "from", "to"])
                 .help("Send to that URL, or with env to where OTEL_EXPORTER_OTLP_ENDPOINT says"),
         )
         .arg(
@@ -60,36 +63,58 @@ pub fn command() -> Command {
                 .default_value("traces")
                 .help("Spans, or metrics: a file has one of them"),
         )
-        .arg(output_argument::file())
-        .args(otlp::arguments())
+        .arg(output_argument::file().help("The file to write, compressed if NAME.gz, or - [default: stdout]"))
+        .arg(
+            Arg::new("filter")
+                .long("filter")
+                .value_name("KEY=GLOB[,…]")
+                .action(ArgAction::Append)
+                .value_parser(Filter::parse)
+                .help("Only events that have all of these: device=0,kernel=*gemm*; repeatable"),
+        )
+        .arg(moment("from").help("Only events that end after that time"))
+        .arg(moment("to").help("Only events that begin before that time"))
+        .args(otlp_options::arguments())
         .arg(traces::argument())
+}
+
+fn moment(name: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name("TIME").value_parser(seconds::parse_moment)
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
     if let Some(asked) = matches.get_one::<String>("otlp") {
-        return send(matches, &Asked::parse(asked));
+        return otlp::send(matches, &Asked::parse(asked));
     }
-    if matches.get_one::<String>("format").is_none() {
-        return Err(no_format());
+    let Some(name) = matches.get_one::<String>("format") else { return Err(no_format()) };
+    let format = FORMATS.iter().find(|format| format.name == name).ok_or_else(no_format)?;
+    let selection = selection(matches)?;
+    let is_metrics = otlp::signal(matches) == Signal::Metrics;
+    if is_metrics && (format.name != OTLP_JSON || !selection.is_everything()) {
+        let failure =
+            Failure::new(format!("--signal metrics is for --format {OTLP_JSON}, and for whole traces"));
+        return Err(failure.hint("leave out --signal, or --filter, --from and --to").code(exit_code::USAGE));
     }
     let inputs = traces::named(matches)?.files()?;
-    match matches.get_one::<PathBuf>("output") {
-        Some(path) => {
-            traces::refuse_an_input(path, &inputs)?;
-            stream_whole(path, |file| {
-                export(matches, inputs.clone(), BufWriter::with_capacity(1 << 16, file), Some(path))
-            })
-        }
-        None => export(matches, inputs, BufWriter::with_capacity(1 << 16, io::stdout().lock()), None),
+    let path = matches.get_one::<PathBuf>("output").map(PathBuf::as_path).filter(|path| *path != "-");
+    if let Some(path) = path {
+        traces::refuse_an_input(path, &inputs)?;
     }
+    if is_metrics {
+        return otlp::write_metrics(matches, inputs, path);
+    }
+    export(matches, format, selection, inputs, path)
 }
+
+/// The format whose events are spans.
+const OTLP_JSON: &str = "otlp-json";
 
 /// The formats that can be asked for, as an error of the command line.
 fn no_format() -> Failure {
     say(format_args!("gputrace export writes these formats:\n"));
-    for (name, what) in FORMATS {
-        say(format_args!("  --format {name:<12}  {what}"));
+    for format in FORMATS {
+        say(format_args!("  --format {:<12}  {}", format.name, format.about));
     }
     say(format_args!(
         "  --otlp URL             send spans or metrics to an OpenTelemetry back end at that URL\n"
@@ -99,115 +124,67 @@ fn no_format() -> Failure {
         .code(exit_code::USAGE)
 }
 
+fn selection(matches: &ArgMatches) -> Result<Selection, Failure> {
+    let wrong = |why: &str| Failure::new(why).code(exit_code::USAGE);
+    let filters = matches.get_many::<Filter>("filter").into_iter().flatten().cloned().collect();
+    let moment = |name| matches.get_one::<u64>(name).copied();
+    let interval = Interval { from_ns: moment("from"), to_ns: moment("to") };
+    if interval.to_ns.is_some_and(|to_ns| to_ns < interval.from_ns.unwrap_or(0)) {
+        return Err(wrong("--from is after --to").hint("both count from the trace's begin"));
+    }
+    Selection::new(filters, interval).ok_or_else(|| wrong("--filter has more than 64 conditions"))
+}
+
+/// Reads the traces twice: for their names, and for the output.
 fn export(
     matches: &ArgMatches,
+    format: &FormatEntry,
+    selection: Selection,
     inputs: Vec<PathBuf>,
-    output: impl Write,
     path: Option<&Path>,
 ) -> Result<u8, Failure> {
-    if signal(matches) == Signal::Metrics {
-        let metrics = Metrics::new(metrics::MetricJson::new(output), settings(matches));
-        let (replay, exit_code) = traces::replay(inputs, metrics)?;
-        let (complaints, written) = replay.sink.finish();
-        return written_to(written.finish(), "requests of metrics", complaints, path, exit_code);
-    }
-    let spans = SpanSink::new(SpanJson::new(output, naming()), otlp::sampling(&Given(matches)));
-    let (replay, exit_code) = traces::replay(inputs, spans)?;
-    let (complaints, written) = replay.sink.finish();
-    written_to(written.finish(), "spans", complaints, path, exit_code)
+    let is_filtered = !selection.is_everything();
+    let (count, left_out, exit_code) = output::write_to(path, format, |destination| {
+        let opened = (format.open)(destination).map_err(|error| output::cut_short(path, &error))?;
+        let (first, exit_code) = traces::replay(inputs.clone(), Aggregates::default())?;
+        let mut trace = Trace::new(&first.totals, &first.sink);
+        trace.choices = choices(matches);
+        let fed = traces::replay_again(inputs, Feed::of(selection, trace, opened))?.sink.end();
+        for warning in fed.warnings {
+            say(format_args!("gputrace: warning: {warning}"));
+        }
+        match fed.written {
+            Ok(count) => Ok((count, fed.left_out, exit_code)),
+            Err(error) if path.is_none() && error.kind() == io::ErrorKind::BrokenPipe => {
+                Ok((0, 0, exit_code))
+            }
+            Err(error) => Err(output::cut_short(path, &error)),
+        }
+    })?;
+    summarise(format, count, is_filtered.then_some(left_out), path);
+    Ok(exit_code)
 }
 
-/// Says what was written, or why not.
-fn written_to<W>(
-    written: io::Result<(u64, W)>,
-    what: &str,
-    complaints: Vec<String>,
-    path: Option<&Path>,
-    exit_code: u8,
-) -> Result<u8, Failure> {
-    for complaint in complaints {
-        say(format_args!("gputrace: warning: {complaint}"));
-    }
-    match (written, path) {
-        (Ok((count, _)), Some(path)) => {
-            say(format_args!("gputrace: {count} {what} in {}", path.display()));
-            Ok(exit_code)
-        }
-        (Ok(_), None) => Ok(exit_code),
-        (Err(error), None) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit_code),
-        (Err(error), path) => {
-            let name = path.map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
-            let failure = Failure::new(format!("cannot write to {name}: {}", reason(&error)));
-            Err(failure.code(exit_code::collector::WRITE_FAILED))
-        }
-    }
-}
-
-fn signal(matches: &ArgMatches) -> Signal {
-    match matches.get_one::<String>("signal").map(String::as_str) {
-        Some("metrics") => Signal::Metrics,
-        _ => Signal::Traces,
-    }
-}
-
-/// Sends a signal, as fast as it is taken.
-fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
-    let wrong =
-        |why: String| Failure::new(format!("nothing is sent over OTLP: {why}")).code(exit_code::USAGE);
-    let signal = signal(matches);
-    let config = ExporterConfig::new(asked, otlp::variable).map_err(wrong)?.only(signal);
-    config.notes.iter().for_each(|note| say(format_args!("gputrace: warning: {note}")));
-    if config.is_empty() {
-        return Err(wrong("the environment switches it off".to_owned()));
-    }
-    let inputs = traces::named(matches)?.files()?;
-    let patience = config.timeout() * 3;
-    let notify: OnDiagnostic = Arc::new(|text| say(format_args!("gputrace: warning: {text}")));
-    let (live, source) = SpanBatcher::new(naming(), OnFull::Waits);
-    let exporter = Exporter::start(config, vec![source], notify, Some(patience)).map_err(wrong)?;
-    let sender = exporter.sender();
-    let (complaints, exit_code) = match signal {
-        Signal::Traces => {
-            let spans = SpanSink::new(live.send_by(sender), otlp::sampling(&Given(matches)));
-            let (replay, exit_code) = traces::replay(inputs, spans)?;
-            let (complaints, live) = replay.sink.finish();
-            live.flush();
-            (complaints, exit_code)
-        }
-        Signal::Metrics => {
-            let metrics = Metrics::new(metrics::MetricsSender::new(sender, OnFull::Waits), settings(matches));
-            let (replay, exit_code) = traces::replay(inputs, metrics)?;
-            (replay.sink.finish().0, exit_code)
-        }
+/// Says what was written and what was left out; of stdout only the latter.
+fn summarise(format: &FormatEntry, count: u64, left_out: Option<u64>, path: Option<&Path>) {
+    let what = match format.name {
+        OTLP_JSON => "spans",
+        "folded" => "lines",
+        _ => "events",
     };
-    for complaint in complaints {
-        say(format_args!("gputrace: warning: {complaint}"));
+    let written_to = path.map_or_else(|| "on stdout".to_owned(), |path| format!("in {}", path.display()));
+    match left_out {
+        Some(left_out) => say(format_args!(
+            "gputrace: {count} {what} {written_to}; {left_out} of the trace's events were left out by --filter, --from \
+             or --to"
+        )),
+        None if path.is_some() => say(format_args!("gputrace: {count} {what} {written_to}")),
+        None => {}
     }
-    // It gives up by itself where nothing is taken.
-    let status = exporter.finish(Duration::MAX);
-    for line in status.of(signal).into_iter().flat_map(|status| otlp::status_lines(signal, status)) {
-        say(format_args!("{line}"));
-    }
-    Ok(if status.is_all_delivered() { exit_code } else { exit_code::collector::UNDELIVERED })
 }
 
-/// The settings of metrics, from the options and our own environment.
-fn settings(matches: &ArgMatches) -> Settings {
-    let given = Given(matches);
-    let (settings, complaints) = otlp::metrics_settings(&given, otlp::sampling(&given));
-    for complaint in complaints {
-        say(format_args!("gputrace: warning: {complaint}"));
-    }
-    Settings { naming: naming(), ..settings }
-}
-
-/// By our own environment. A malformed variable is warned about and not used.
-fn naming() -> Naming {
-    let variable = |name| std::env::var(name).ok();
-    let service = variable("OTEL_SERVICE_NAME");
-    let attributes = variable("OTEL_RESOURCE_ATTRIBUTES");
-    Naming::new(service.clone(), attributes.as_deref()).unwrap_or_else(|why| {
-        say(format_args!("gputrace: warning: {why}"));
-        Naming::new(service, None).unwrap_or_default()
-    })
+/// What formats have a choice of, from the options and variables.
+fn choices(matches: &ArgMatches) -> Choices {
+    let Flames { ranges, group_by } = Flames::new(matches);
+    Choices { ranges, group_by, naming: otlp::naming(), sampling: otlp_options::sampling(&Given(matches)) }
 }

@@ -234,7 +234,7 @@ fn create(path: &Path) -> io::Result<File> {
 }
 
 /// The temporary file beside a path.
-fn beside(path: &Path) -> PathBuf {
+pub fn beside(path: &Path) -> PathBuf {
     let mut temporary = path.as_os_str().to_os_string();
     temporary.push(format!(".{}.part", std::process::id()));
     PathBuf::from(temporary)
@@ -251,7 +251,7 @@ fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     written
 }
 
-fn unwritable(what: &str, path: &Path, error: &io::Error) -> Failure {
+pub fn unwritable(what: &str, path: &Path, error: &io::Error) -> Failure {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let code = match error.kind() {
         StorageFull | QuotaExceeded | FileTooLarge => exit_code::collector::WRITE_FAILED,

@@ -1,4 +1,4 @@
-//! Lengths of time as options take them: `--flight-recorder`, `--rotate-every`.
+//! Lengths of time as options take them: `--flight-recorder`, `--rotate-every`, `--from`, `--to`.
 
 use std::time::Duration;
 
@@ -40,6 +40,30 @@ pub fn parse_with_unit(text: &str) -> Result<Option<Duration>, String> {
     }
 }
 
+/// A moment in a trace, in nanoseconds from its begin: seconds, or a unit's letters behind the number.
+pub fn parse_moment(text: &str) -> Result<u64, String> {
+    let number_ends =
+        text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(number_ends);
+    let unit_s = match unit {
+        "ns" => Some(1e-9),
+        "us" | "µs" => Some(1e-6),
+        "ms" => Some(1e-3),
+        "" | "s" => Some(1.0),
+        "m" => Some(60.0),
+        "h" => Some(3600.0),
+        "d" => Some(86_400.0),
+        _ => None,
+    };
+    let seconds = number.parse::<f64>().ok().zip(unit_s).map(|(number, unit_s)| number * unit_s);
+    match seconds.map(Duration::try_from_secs_f64) {
+        Some(Ok(since)) => u64::try_from(since.as_nanos()).map_err(|_| "that is too long".to_owned()),
+        _ => Err("a time counts from the trace's begin: a number of seconds, or with ns, us, ms, s, m, h or d; it \
+                  is never negative"
+            .to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,6 +76,27 @@ mod tests {
         assert_eq!(parse_with_unit("off"), Ok(None));
         for senseless in ["", "0", "-1", "1.5h", "366d", "5w", "1h30m", "m", "99999999999999999999d"] {
             assert!(parse_with_unit(senseless).is_err(), "{senseless}");
+        }
+    }
+
+    #[test]
+    fn moment_has_fractions_and_small_units() {
+        for (text, ns) in [
+            ("0", 0),
+            ("1.5", 1_500_000_000),
+            ("2s", 2_000_000_000),
+            ("250ms", 250_000_000),
+            ("0.5us", 500),
+            ("7ns", 7),
+            ("1.5m", 90_000_000_000),
+            ("1h", 3_600_000_000_000),
+        ] {
+            assert_eq!(parse_moment(text), Ok(ns), "{text}");
+        }
+        for senseless in
+            ["", "-1", "s", "1e3", "1,5", "1.2.3", "inf", "nan", "5w", "1h30m", "99999999d", "off"]
+        {
+            assert!(parse_moment(senseless).is_err(), "{senseless}");
         }
     }
 

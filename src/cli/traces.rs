@@ -104,12 +104,12 @@ fn newest() -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// Each file once, whatever its names: read twice, everything in it would count twice.
-fn each_once(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
+fn each_once(mut paths: Vec<PathBuf>, repeated: impl Fn(&Path)) -> Vec<PathBuf> {
     let mut seen = HashSet::new();
     paths.retain(|path| {
         let is_new = fs::metadata(path).map_or(true, |file| seen.insert((file.dev(), file.ino())));
         if !is_new {
-            say(format_args!("gputrace: warning: {} is given twice, and read once", printable::name(path)));
+            repeated(path);
         }
         is_new
     });
@@ -130,12 +130,10 @@ pub fn read_as(
 /// Reads them all into a sink. Damage, and a file that is no trace among others that are, is reported
 /// on stderr and stops nothing; the exit code says so.
 pub fn replay<S: Sink>(paths: Vec<PathBuf>, sink: S) -> Result<(Replay<S>, u8), Failure> {
-    let paths = each_once(paths);
-    let mut progress = Progress::new("gputrace: reading".into());
-    let replay = read_traces(&paths, sink, &mut |at| {
-        progress.at((at.bytes_read, at.bytes_total));
-    })?;
-    drop(progress);
+    let paths = each_once(paths, |path| {
+        say(format_args!("gputrace: warning: {} is given twice, and read once", printable::name(path)));
+    });
+    let replay = read_with_progress("gputrace: reading", &paths, sink)?;
     for (path, damage) in &replay.damages {
         say(format_args!("gputrace: warning: {} was read in part: {damage}", path.display()));
     }
@@ -148,6 +146,16 @@ pub fn replay<S: Sink>(paths: Vec<PathBuf>, sink: S) -> Result<(Replay<S>, u8), 
         None => exit_code::PARTIAL,
     };
     Ok((replay, exit_code))
+}
+
+/// Reads them all once more; what is wrong with them was reported by [`replay`].
+pub fn replay_again<S: Sink>(paths: Vec<PathBuf>, sink: S) -> Result<Replay<S>, Failure> {
+    read_with_progress("gputrace: writing", &each_once(paths, |_| {}), sink)
+}
+
+fn read_with_progress<S: Sink>(what: &str, paths: &[PathBuf], sink: S) -> Result<Replay<S>, Failure> {
+    let mut progress = Progress::new(what.into());
+    Ok(read_traces(paths, sink, &mut |at| progress.at((at.bytes_read, at.bytes_total)))?)
 }
 
 /// A recording cannot be made again: it is never overwritten by what is made of it, whatever

@@ -18,6 +18,7 @@ mod devices;
 mod doctor_and_lib;
 mod dropped_privileges;
 mod endings;
+mod exports;
 mod failed_calls;
 mod flight_recorder;
 mod forbidden;

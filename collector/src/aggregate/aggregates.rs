@@ -36,12 +36,7 @@ impl Sink for Aggregates {
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         self.calls.add(call);
         self.failures.add(call, definitions);
-        let leaf = match &call.detail {
-            Detail::Launch(launch) => Leaf::Function(launch.function),
-            _ => Leaf::Call,
-        };
-        let device = device_of(call, definitions);
-        self.host_stacks.add(stack_key(call, device, leaf), Some(call.duration_ns));
+        self.host_stacks.add(StackKey::of_call(call, definitions), Some(call.duration_ns));
     }
 
     #[inline]
@@ -72,20 +67,47 @@ impl Sink for Aggregates {
                 Leaf::Graph(graph)
             }
         };
-        let device = operation.device;
-        let key = match &operation.call {
-            Some(call) => match operation.graph {
-                Some(node) => node_key(call, device, node.made, leaf),
-                _ => stack_key(call, device, leaf),
-            },
-            None => StackKey::without_call(process, device, leaf),
-        };
-        self.device_stacks.add(key, duration_ns);
+        self.device_stacks.add(key_of(operation, leaf), duration_ns);
     }
 
     fn process_ends(&mut self, process: u32, _: u64, _: &Definitions) {
         self.failures.process_ends(process);
         self.devices.process_ends(process);
+    }
+}
+
+impl StackKey {
+    /// The row that a call's host time is counted in, if there are not too many rows.
+    #[inline]
+    pub fn of_call(call: &HostCall, definitions: &Definitions) -> StackKey {
+        let leaf = match &call.detail {
+            Detail::Launch(launch) => Leaf::Function(launch.function),
+            _ => Leaf::Call,
+        };
+        stack_key(call, device_of(call, definitions), leaf)
+    }
+
+    /// The row that an operation is counted in, if there are not too many rows.
+    pub fn of_operation(operation: &Operation) -> StackKey {
+        let leaf = match operation.what {
+            What::Kernel(kernel) => Leaf::Kernel(kernel.name),
+            What::Copy { direction, .. } => Leaf::Copy(direction),
+            What::Fill { .. } => Leaf::Fill,
+            What::Graph => Leaf::Graph(operation.graph.map_or(0, |known| known.graph)),
+        };
+        key_of(operation, leaf)
+    }
+}
+
+#[inline]
+fn key_of(operation: &Operation, leaf: Leaf) -> StackKey {
+    let device = operation.device;
+    match &operation.call {
+        Some(call) => match operation.graph {
+            Some(node) => node_key(call, device, node.made, leaf),
+            _ => stack_key(call, device, leaf),
+        },
+        None => StackKey::without_call(operation.process, device, leaf),
     }
 }
 

@@ -18,6 +18,7 @@ mod group_by_tests;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use frames::entry_name;
 pub use frames::{Frame, FrameKind};
 pub use graph::{Flame, FlameLine};
 pub use group_by::{GroupBy, GroupKey};

@@ -333,7 +333,7 @@ impl ProcessMetrics {
 
 /// Whether a call frees all memory of a context. `cuDevicePrimaryCtxRelease` does so only for the last holder
 /// of the context, and no call says who that is.
-fn ends_context(api: &str) -> bool {
+pub(crate) fn ends_context(api: &str) -> bool {
     ["cuCtxDestroy", "cuDevicePrimaryCtxReset"]
         .iter()
         .any(|name| api.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("_v")))

@@ -23,6 +23,8 @@ pub struct RangeInstance {
     pub start_ns: u64,
     /// The start while it is open.
     pub end_ns: u64,
+    /// As reports sum it: in ticks of the process, which rounds otherwise than the two.
+    pub duration_ns: u64,
     /// Whether its end was recorded. Otherwise it was open when the entries of its thread stopped.
     pub is_whole: bool,
 }

@@ -13,7 +13,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::otlp::config::Target;
+use crate::otlp::config::SignalTarget;
 use crate::otlp::delivery::{Delivery, one_line};
 use crate::otlp::{Protocol, failure, grpc, http, tls};
 
@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(45);
 const AGENT: &str = concat!("gputrace/", env!("CARGO_PKG_VERSION"));
 
 pub struct Client {
-    target: Target,
+    target: SignalTarget,
     tls: rustls::ClientConfig,
     pool: Pool,
     /// Whether the back end ever answered.
@@ -35,7 +35,7 @@ pub struct Client {
 
 impl Client {
     /// Reads the certificates.
-    pub fn new(target: Target) -> Result<Client, String> {
+    pub fn new(target: SignalTarget) -> Result<Client, String> {
         let tls = if target.endpoint.is_tls() {
             tls::config(&target.tls)?
         } else {
@@ -51,13 +51,13 @@ impl Client {
         Ok(Client { target, tls, pool, is_known: false })
     }
 
-    pub fn target(&self) -> &Target {
+    pub fn target(&self) -> &SignalTarget {
         &self.target
     }
 
     /// Encodes and compresses a request's body, once for all attempts.
     pub fn prepare(&self, body: Vec<u8>) -> Result<Bytes, String> {
-        let Target { protocol, gzip, signal, .. } = self.target;
+        let SignalTarget { protocol, gzip, signal, .. } = self.target;
         let body = if protocol == Protocol::HttpJson { http::to_json(signal, &body)? } else { body };
         let body = if gzip { compressed(&body)? } else { body };
         Ok(if protocol == Protocol::Grpc { grpc::frame(&body, gzip) } else { body }.into())
@@ -98,7 +98,7 @@ impl Client {
     }
 
     fn request(&self, body: Bytes) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
-        let Target { protocol, gzip, endpoint, headers, timeout, .. } = &self.target;
+        let SignalTarget { protocol, gzip, endpoint, headers, timeout, .. } = &self.target;
         let mut request = Request::post(endpoint.uri.clone());
         for (name, value) in headers {
             request = request.header(name, value);
@@ -130,7 +130,7 @@ impl Client {
     }
 }
 
-fn pool(target: &Target, tls: &rustls::ClientConfig) -> Pool {
+fn pool(target: &SignalTarget, tls: &rustls::ClientConfig) -> Pool {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);

@@ -22,7 +22,7 @@ pub enum Asked {
 
 /// Where and how one signal is sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Target {
+pub struct SignalTarget {
     pub signal: Signal,
     pub protocol: Protocol,
     pub endpoint: Endpoint,
@@ -35,7 +35,7 @@ pub struct Target {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ExporterConfig {
-    pub(super) targets: Vec<Target>,
+    pub(super) targets: Vec<SignalTarget>,
     /// Messages about signals that are not sent.
     pub notes: Vec<String>,
 }
@@ -99,7 +99,7 @@ impl ExporterConfig {
     }
 }
 
-fn target(asked: &Asked, signal: Signal, variables: &Variables<'_>) -> Result<Target, String> {
+fn target(asked: &Asked, signal: Signal, variables: &Variables<'_>) -> Result<SignalTarget, String> {
     let own = |name: &str| variables.of_signal(signal, name);
     let named = own("PROTOCOL").map(|(name, value)| {
         Protocol::parse(&value)
@@ -155,7 +155,7 @@ fn target(asked: &Asked, signal: Signal, variables: &Variables<'_>) -> Result<Ta
     if let (Some((name, _)), None) | (None, Some((name, _))) = (&tls.certificate, &tls.key) {
         return Err(format!("{name} is set alone: the client's certificate and its key belong together"));
     }
-    Ok(Target { signal, protocol, endpoint, headers, gzip, timeout, tls })
+    Ok(SignalTarget { signal, protocol, endpoint, headers, gzip, timeout, tls })
 }
 
 fn port(url: &str) -> Option<u16> {
@@ -221,7 +221,7 @@ mod tests {
 
     fn shown(asked: &str, variables: &[(&str, &str)]) -> Vec<String> {
         let targets = config(asked, variables).unwrap().targets;
-        let shown = |target: &Target| format!("{} {}", target.protocol.name(), target.endpoint.uri);
+        let shown = |target: &SignalTarget| format!("{} {}", target.protocol.name(), target.endpoint.uri);
         targets.iter().map(shown).collect()
     }
 

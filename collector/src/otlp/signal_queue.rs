@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::otlp::Signal;
-use crate::otlp::config::Target;
+use crate::otlp::config::SignalTarget;
 use crate::otlp::queue::{EncodedRequest, POINTS_MAX_BYTES, Queue, SPANS_MAX_BYTES};
 use crate::otlp::status::SignalStatus;
 
@@ -48,7 +48,7 @@ pub fn max_bytes(signal: Signal) -> usize {
 }
 
 impl SignalQueue {
-    pub fn new(target: &Target) -> SignalQueue {
+    pub fn new(target: &SignalTarget) -> SignalQueue {
         let status = SignalStatus {
             endpoint: target.endpoint.shown(target.protocol),
             protocol: target.protocol.name(),

@@ -232,7 +232,7 @@ mod tests {
 
     use super::*;
     use crate::spans::otlp::{request, span as message};
-    use crate::spans::span::Event;
+    use crate::spans::span::SpanEvent;
 
     fn value() -> impl Strategy<Value = Value> {
         prop_oneof![
@@ -272,7 +272,7 @@ mod tests {
                 start_ns,
                 end_ns,
                 attributes: values.into_iter().map(|value| ("gpu.some.attribute", value)).collect(),
-                events: event.into_iter().map(|at_ns| Event { name: "launch", at_ns }).collect(),
+                events: event.into_iter().map(|at_ns| SpanEvent { name: "launch", at_ns }).collect(),
                 error,
             },
         );

@@ -78,7 +78,18 @@ mod tests {
     fn range(number: u32, around: u32) -> RangeInstance {
         let (start_ns, end_ns) = (10, 20);
         let (process, thread, caller, is_whole) = (0, 1, 0, true);
-        RangeInstance { process, thread, number, around, caller, range: 5, start_ns, end_ns, is_whole }
+        RangeInstance {
+            process,
+            thread,
+            number,
+            around,
+            caller,
+            range: 5,
+            start_ns,
+            end_ns,
+            duration_ns: 0,
+            is_whole,
+        }
     }
 
     fn chosen(ranges: &mut KnownRanges) -> Vec<u32> {

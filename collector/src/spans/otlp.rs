@@ -72,7 +72,7 @@ pub fn span(span: Span) -> proto::Span {
     }
 }
 
-fn event(event: &crate::spans::span::Event) -> proto::span::Event {
+fn event(event: &crate::spans::span::SpanEvent) -> proto::span::Event {
     let name = event.name.to_owned();
     proto::span::Event { time_unix_nano: event.at_ns, name, ..proto::span::Event::default() }
 }

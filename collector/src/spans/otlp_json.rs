@@ -37,6 +37,11 @@ impl<W: Write> SpanJson<W> {
         }
     }
 
+    /// The first write error, once: what is written after it is incomplete.
+    pub fn ok_so_far(&mut self) -> io::Result<()> {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
     fn write(&mut self, spans: Vec<proto::Span>, definitions: &Definitions) {
         if spans.is_empty() || self.failure.is_some() {
             return;
@@ -88,7 +93,7 @@ mod tests {
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 
     use super::*;
-    use crate::spans::span::{Event, Value};
+    use crate::spans::span::{SpanEvent, Value};
 
     fn span(number: u64, text_bytes: usize) -> Span {
         Span {
@@ -109,7 +114,7 @@ mod tests {
                 ("gpu_transfer.bytes", Value::number(u64::MAX)),
                 ("gputrace.baggage", Value::Texts(vec!["a".into(), "b".into()])),
             ],
-            events: vec![Event { name: "launch", at_ns: 7 }],
+            events: vec![SpanEvent { name: "launch", at_ns: 7 }],
             error: Some("it failed".to_owned()),
         }
     }

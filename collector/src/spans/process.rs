@@ -26,7 +26,7 @@ use crate::spans::known_ranges::KnownRanges;
 use crate::spans::process_trace::ProcessTrace;
 use crate::spans::sampler::TopSampler;
 use crate::spans::sampling::Sampling;
-use crate::spans::span::{Event, Span, SpanReceiver, Value};
+use crate::spans::span::{Span, SpanEvent, SpanReceiver, Value};
 use crate::spans::trace_context::SAMPLED;
 
 /// Remembered calls that are spans and whose device operations may still come.
@@ -169,6 +169,15 @@ impl ProcessSpans {
         self.emit_ranges(to);
     }
 
+    pub fn range_ends_as_parent<R: SpanReceiver>(
+        &mut self,
+        range: &RangeInstance,
+        to: &mut SpanOutput<'_, R>,
+    ) {
+        self.ranges.ends(range);
+        self.emit_ranges(to);
+    }
+
     /// Emits the spans of a second that is over.
     pub fn time_passes<R: SpanReceiver>(&mut self, now_ns: u64, to: &mut SpanOutput<'_, R>) {
         if self.sampler.ends_second_by(now_ns) {
@@ -284,7 +293,7 @@ impl ProcessSpans {
         self.lines.describe(stack, is_slow, to.definitions, &mut span.attributes);
         let launch = operation.call.as_ref().map(|call| call.start_ns);
         span.events
-            .extend(launch.map(|at_ns| Event { name: "launch", at_ns: self.clock.realtime_ns(at_ns) }));
+            .extend(launch.map(|at_ns| SpanEvent { name: "launch", at_ns: self.clock.realtime_ns(at_ns) }));
         self.emit(span, to);
     }
 

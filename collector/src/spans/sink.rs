@@ -48,6 +48,15 @@ impl<R: SpanReceiver> SpanSink<R> {
         (self.family.complaints().to_vec(), self.receiver)
     }
 
+    pub fn receiver(&mut self) -> &mut R {
+        &mut self.receiver
+    }
+
+    /// The end of a range that becomes a span only if something in it does, however long it was.
+    pub fn range_ends_as_parent(&mut self, range: &RangeInstance, definitions: &Definitions) {
+        self.with(range.process, definitions, |spans, to| spans.range_ends_as_parent(range, to));
+    }
+
     #[inline]
     fn with(
         &mut self,

@@ -23,7 +23,7 @@ pub struct Span {
     pub start_ns: u64,
     pub end_ns: u64,
     pub attributes: Vec<Attribute>,
-    pub events: Vec<Event>,
+    pub events: Vec<SpanEvent>,
     /// The error message, if the operation failed.
     pub error: Option<String>,
 }
@@ -32,7 +32,7 @@ pub type Attribute = (&'static str, Value);
 
 /// A moment that belongs to a span; it may lie before the span.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Event {
+pub struct SpanEvent {
     pub name: &'static str,
     pub at_ns: u64,
 }

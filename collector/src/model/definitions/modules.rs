@@ -17,6 +17,11 @@ impl Definitions {
         (first != 0).then(|| (first, entry.field(field::LINES_BYTES)))
     }
 
+    /// Whether a module is a library: it was loaded by `cuLibraryLoadData` or from a file by its sibling.
+    pub fn is_library(&self, module: u32) -> bool {
+        self.of_kind(module, kind::MODULE).is_some_and(|entry| entry.field(field::FORM) == 1)
+    }
+
     /// The pieces from `first` on, joined; `None` if some are missing or the sum is not `length`.
     pub fn joined_lines(&self, first: u32, length: usize) -> Option<Vec<u8>> {
         let (mut joined, mut next) = (Vec::new(), first);
@@ -69,5 +74,7 @@ mod tests {
             assert_eq!(said.joined_lines(first, length), None, "{first} {length}");
         }
         assert_eq!(said.functions(), [7]);
+        let forms = definitions(&[(kind::MODULE, 1, &[7, 1], ""), (kind::MODULE, 2, &[7, 0], "")]);
+        assert_eq!([0, 1, 2, 3].map(|module| forms.is_library(module)), [false, true, false, false]);
     }
 }

@@ -81,7 +81,8 @@ impl ProcessState {
                 caller: ring.caller,
                 pushed_under: None,
             });
-            let instance = self.instance(ring.thread, &open, end_ns, true);
+            let duration_ns = self.clocks.duration_ns(ticks);
+            let instance = RangeInstance { duration_ns, ..self.instance(ring.thread, &open, end_ns, true) };
             sink.range_ends(&instance, &self.definitions);
         }
         if is_pop {
@@ -136,6 +137,7 @@ impl ProcessState {
             range: open.range,
             start_ns,
             end_ns: end_ns.max(start_ns),
+            duration_ns: end_ns.saturating_sub(start_ns),
             is_whole,
         }
     }

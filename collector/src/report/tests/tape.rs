@@ -167,6 +167,11 @@ impl Tape {
         self.define(definition::kind::STACK, id, &fields, b"");
     }
 
+    /// An entry as it is.
+    pub(crate) fn cell(&mut self, cell: Cell) {
+        self.cells.push(cell);
+    }
+
     /// Sets the stack of all later calls.
     pub(crate) fn at(&mut self, stack: u32) {
         self.stack = stack;
@@ -175,6 +180,11 @@ impl Tape {
     /// Sets the stream of all later calls: its definition, its number in records, and the device's ordinal.
     pub(crate) fn on(&mut self, stream: u32, number: u32, device: u16) {
         self.stream = (stream, number, device);
+    }
+
+    /// Adds an entry of the thread's ring.
+    pub(crate) fn entry(&mut self, cell: Cell) {
+        self.cells.push(cell);
     }
 
     pub(crate) fn call(
@@ -302,6 +312,13 @@ impl Tape {
     pub(crate) fn batches_of_process(self) -> Vec<Batch> {
         let batches = self.ended(ProcessEnd::Exit, Counters::default());
         batches.into_iter().skip(1).collect()
+    }
+
+    /// The whole session.
+    pub(crate) fn batches(self) -> Vec<Batch> {
+        let mut batches = self.ended(ProcessEnd::Exit, Counters::default());
+        batches.push(Batch::SessionEnd { wall_ns: 0 });
+        batches
     }
 
     pub(crate) fn end_in(

@@ -1,0 +1,105 @@
+//! Traces for Perfetto: track events, as `ui.perfetto.dev` and its trace processor read them.
+//!
+//! Every process has a track for each thread, with calls and ranges, and one for each device, with a timeline
+//! for each stream. A flow leads from a call to what it executed. Owns the encoding ([`message`],
+//! [`sequence`]), the tracks, and a few executions of each stream that wait for earlier ones.
+
+mod message;
+mod process;
+mod rows;
+mod sequence;
+mod steps;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod tracks;
+
+use std::io;
+
+use rustc_hash::FxHashMap;
+
+use crate::export::{Destination, Event, Format, FormatEntry, Target, Trace};
+use process::ProcessTracks;
+use sequence::Packets;
+use tracks::{SystemIds, Tracks};
+
+pub const ENTRY: FormatEntry = FormatEntry {
+    name: "perfetto",
+    about: "for ui.perfetto.dev and its trace processor: timeline of threads and devices, with flows",
+    target: Target::Stream,
+    open,
+};
+
+struct Perfetto {
+    tracks: Tracks,
+    processes: FxHashMap<u32, ProcessTracks>,
+    pids: SystemIds,
+    tids: SystemIds,
+}
+
+fn open(destination: Destination) -> io::Result<Box<dyn Format>> {
+    Ok(Box::new(Perfetto {
+        tracks: Tracks::new(Packets::new(destination.stream()?)),
+        processes: FxHashMap::default(),
+        pids: SystemIds::default(),
+        tids: SystemIds::default(),
+    }))
+}
+
+impl Perfetto {
+    /// Passes on to the process's tracks, which its begin made.
+    fn process(&mut self, number: u32, trace: &Trace<'_>) -> io::Result<()> {
+        if !self.processes.contains_key(&number) {
+            let made = ProcessTracks::new(&mut self.tracks, number, &mut self.pids, trace)?;
+            self.processes.insert(number, made);
+        }
+        Ok(())
+    }
+}
+
+impl Format for Perfetto {
+    fn begin(&mut self, trace: &mut Trace<'_>) -> io::Result<()> {
+        let begins = trace.totals.sessions.iter().map(|session| session.begin.realtime_ns);
+        self.tracks.packets.begins(begins.min().unwrap_or(0));
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event<'_>, trace: &mut Trace<'_>) -> io::Result<()> {
+        let number = match event {
+            Event::ProcessBegins { number, .. } => return self.process(number, trace),
+            Event::Call(call, _) => call.process,
+            Event::Operation(operation, _) => operation.process,
+            Event::Defines { .. } => return Ok(()),
+            Event::Caller { process, .. } => process,
+            Event::RangeBegins(range, _) | Event::Range(range, _) => range.process,
+            Event::ProcessEnds { number, last_seen_ns, .. } => {
+                let ended = self.processes.remove(&number);
+                return ended.map_or(Ok(()), |ended| ended.finish(&mut self.tracks, last_seen_ns, trace));
+            }
+        };
+        let Some(process) = self.processes.get_mut(&number) else { return Ok(()) };
+        let (tracks, tids) = (&mut self.tracks, &mut self.tids);
+        match event {
+            Event::Call(call, definitions) => process.call(tracks, call, definitions, tids, trace),
+            Event::Operation(operation, _) => process.operation(tracks, operation, trace),
+            Event::Caller { number, caller, .. } => {
+                process.caller(number, caller);
+                Ok(())
+            }
+            Event::RangeBegins(range, definitions) => {
+                process.range_begins(tracks, range, definitions, tids, trace)
+            }
+            Event::Range(range, definitions) => process.range_ends(tracks, range, definitions, trace),
+            Event::ProcessBegins { .. } | Event::Defines { .. } | Event::ProcessEnds { .. } => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, trace: &mut Trace<'_>) -> io::Result<u64> {
+        for (_, process) in self.processes.drain() {
+            process.finish(&mut self.tracks, 0, trace)?;
+        }
+        self.tracks.packets.finish()?;
+        Ok(self.tracks.written)
+    }
+}

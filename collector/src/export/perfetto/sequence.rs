@@ -1,0 +1,438 @@
+//! Sequences of packets: each has a clock that counts on from packet to packet, and numbers for its names.
+//!
+//! A track's events are all in one sequence, in the order in which they nest. Tracks share sequences when
+//! there are many; then a packet whose time lies before the one before it has its whole time instead of a
+//! difference.
+
+use std::hash::Hash;
+use std::io::{self, Write};
+
+use rustc_hash::FxHashMap;
+
+use crate::aggregate::Leaf;
+use crate::export::perfetto::message::Message;
+use crate::model::operation::Kernel;
+use crate::names::line_safe;
+
+/// Sequence numbers with one byte.
+pub const SEQUENCES_MAX: u32 = 120;
+/// A sequence with more names forgets them all and begins again, as the format allows.
+const NAMES_MAX: usize = 1 << 14;
+/// So many bytes are collected for one write.
+const WRITE_BYTES: usize = 1 << 16;
+/// The clock of a sequence's differences: the first number that a sequence may give to a clock of its own.
+const DELTA_CLOCK: u64 = 64;
+/// Perfetto's numbers for CLOCK_REALTIME and CLOCK_BOOTTIME. Both have the time since the Unix epoch here:
+/// the second is the one that Perfetto converts to, the first lets it show dates.
+const REALTIME: u64 = 1;
+const BOOTTIME: u64 = 6;
+/// Perfetto's times are signed.
+const TIME_MAX: u64 = i64::MAX as u64;
+
+/// The field numbers of Perfetto's messages.
+mod field {
+    pub const TRACE_PACKET: u32 = 1;
+    pub mod packet {
+        pub const CLOCK_SNAPSHOT: u32 = 6;
+        pub const TIMESTAMP: u32 = 8;
+        pub const SEQUENCE: u32 = 10;
+        pub const EVENT: u32 = 11;
+        pub const INTERNED: u32 = 12;
+        pub const FLAGS: u32 = 13;
+        pub const CLOCK: u32 = 58;
+        pub const DEFAULTS: u32 = 59;
+        pub const TRACK: u32 = 60;
+    }
+    pub mod event {
+        pub const CATEGORY: u32 = 3;
+        pub const ANNOTATION: u32 = 4;
+        pub const TYPE: u32 = 9;
+        pub const NAME: u32 = 10;
+        pub const TRACK: u32 = 11;
+        pub const COUNTER_VALUE: u32 = 30;
+        pub const SOURCE: u32 = 34;
+        pub const FLOW: u32 = 47;
+        pub const FLOW_END: u32 = 48;
+    }
+    pub mod annotation {
+        pub const KEY: u32 = 1;
+        pub const UNSIGNED: u32 = 3;
+        pub const TEXT: u32 = 17;
+    }
+    pub mod interned {
+        pub const CATEGORY: u32 = 1;
+        pub const NAME: u32 = 2;
+        pub const KEY: u32 = 3;
+        pub const SOURCE: u32 = 4;
+        pub const TEXT: u32 = 29;
+    }
+}
+
+/// What an event is, by Perfetto's numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EventType {
+    Begin = 1,
+    End = 2,
+    Instant = 3,
+    Counter = 4,
+}
+
+/// An event's category.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EventCategory {
+    Call = 1,
+    Kernel,
+    Memcpy,
+    Memset,
+    Graph,
+    Range,
+    /// Executed, but without device times.
+    Untimed,
+}
+
+/// The key of an annotation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AnnotationKey {
+    Correlation = 1,
+    Stack,
+    Status,
+    Bytes,
+    Launch,
+    Graph,
+    Node,
+    Nodes,
+    Span,
+    Unfinished,
+    Continued,
+    Count,
+}
+
+impl EventCategory {
+    const fn name(self) -> &'static str {
+        match self {
+            EventCategory::Call => "call",
+            EventCategory::Kernel => "kernel",
+            EventCategory::Memcpy => "memcpy",
+            EventCategory::Memset => "memset",
+            EventCategory::Graph => "graph",
+            EventCategory::Range => "range",
+            EventCategory::Untimed => "untimed",
+        }
+    }
+}
+
+impl AnnotationKey {
+    const fn name(self) -> &'static str {
+        match self {
+            AnnotationKey::Correlation => "correlation",
+            AnnotationKey::Stack => "stack",
+            AnnotationKey::Status => "status",
+            AnnotationKey::Bytes => "bytes",
+            AnnotationKey::Launch => "launch",
+            AnnotationKey::Graph => "graph",
+            AnnotationKey::Node => "node",
+            AnnotationKey::Nodes => "nodes",
+            AnnotationKey::Span => "span",
+            AnnotationKey::Unfinished => "unfinished",
+            AnnotationKey::Continued => "continued",
+            AnnotationKey::Count => "count",
+        }
+    }
+}
+
+/// The name of an event. Definitions have numbers within their process, which comes first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Name {
+    Call(u32, u32),
+    Leaf(u32, Leaf),
+    Range(u32, u32),
+    Fixed(&'static str),
+}
+
+/// The text of an annotation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AnnotationText {
+    Stack(u32, u32),
+    Launch(Kernel),
+    Span(u32, u32),
+    Status(u16),
+}
+
+/// A place in code.
+pub struct SourceText<'a> {
+    pub function: &'a str,
+    pub file: &'a str,
+    /// 0 if it is not known.
+    pub line: u32,
+}
+
+/// Where packets go to.
+pub struct Packets {
+    to: Box<dyn Write>,
+    buffer: Message,
+    /// When the trace begins: no time of a sequence's clock lies before it.
+    begin_ns: u64,
+}
+
+impl Packets {
+    pub fn new(to: Box<dyn Write>) -> Packets {
+        Packets { to, buffer: Message::default(), begin_ns: 0 }
+    }
+
+    /// Sets the begin of the trace. Later calls change nothing: clocks must agree.
+    pub fn begins(&mut self, at_ns: u64) {
+        if self.begin_ns == 0 {
+            self.begin_ns = at_ns.min(TIME_MAX);
+        }
+    }
+
+    #[inline(always)]
+    fn packet(&mut self, build: impl FnOnce(&mut Message)) -> io::Result<()> {
+        self.buffer.message(field::TRACE_PACKET, build);
+        if self.buffer.len() < WRITE_BYTES {
+            return Ok(());
+        }
+        self.flush()
+    }
+
+    /// Writes what was collected.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.to.write_all(self.buffer.as_bytes())?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Flushes what is under the packets too.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.flush()?;
+        self.to.flush()
+    }
+}
+
+/// The numbers of one kind of names in a sequence.
+#[derive(Debug)]
+struct NameNumbers<K>(FxHashMap<K, u32>);
+
+impl<K: Eq + Hash> NameNumbers<K> {
+    /// A name's number, and whether it is new.
+    #[inline(always)]
+    fn of(&mut self, key: K) -> (u64, bool) {
+        let next = self.0.len() as u32 + 1;
+        let number = *self.0.entry(key).or_insert(next);
+        (number.into(), number == next)
+    }
+}
+
+/// A sequence of packets. An event is built by calling what adds to it, and then [`Sequence::write`].
+#[derive(Debug)]
+pub struct Sequence {
+    number: u64,
+    has_begun: bool,
+    last_ns: u64,
+    /// The track of events that name none.
+    own_track: u64,
+    names: NameNumbers<Name>,
+    texts: NameNumbers<AnnotationText>,
+    /// Kernels by process and name definition.
+    sources: NameNumbers<(u32, u32)>,
+    /// Categories and keys that were written, by bit.
+    categories: u32,
+    keys: u32,
+    /// Names that the next packet defines.
+    interned: Message,
+    event: Message,
+}
+
+impl Sequence {
+    pub fn new(number: u32, own_track: u64) -> Sequence {
+        Sequence {
+            number: number.into(),
+            has_begun: false,
+            last_ns: 0,
+            own_track,
+            names: NameNumbers(FxHashMap::default()),
+            texts: NameNumbers(FxHashMap::default()),
+            sources: NameNumbers(FxHashMap::default()),
+            categories: 0,
+            keys: 0,
+            interned: Message::default(),
+            event: Message::default(),
+        }
+    }
+
+    /// Begins an event. It must be written before the next one begins.
+    #[inline]
+    pub fn start(&mut self, to: &mut Packets) -> io::Result<()> {
+        let names = self.names.0.len() + self.texts.0.len() + self.sources.0.len();
+        if !self.has_begun || names > NAMES_MAX {
+            self.head(to)?;
+        }
+        Ok(())
+    }
+
+    /// States the clocks, and forgets all names.
+    fn head(&mut self, to: &mut Packets) -> io::Result<()> {
+        self.names.0.clear();
+        self.texts.0.clear();
+        self.sources.0.clear();
+        (self.categories, self.keys) = (0, 0);
+        (self.has_begun, self.last_ns) = (true, to.begin_ns);
+        let begin_ns = to.begin_ns;
+        to.packet(|packet| {
+            packet.number(field::packet::SEQUENCE, self.number);
+            packet.number(field::packet::FLAGS, 1);
+            packet.message(field::packet::DEFAULTS, |defaults| {
+                defaults.number(field::packet::CLOCK, DELTA_CLOCK);
+                defaults
+                    .message(field::packet::EVENT, |event| event.number(field::event::TRACK, self.own_track));
+            });
+            packet.message(field::packet::CLOCK_SNAPSHOT, |snapshot| {
+                for clock in [DELTA_CLOCK, REALTIME, BOOTTIME] {
+                    snapshot.message(1, |of| {
+                        of.number(1, clock);
+                        of.number(2, begin_ns);
+                        if clock == DELTA_CLOCK {
+                            of.number(3, 1);
+                        }
+                    });
+                }
+                snapshot.number(2, BOOTTIME);
+            });
+        })
+    }
+
+    #[inline(always)]
+    pub fn category(&mut self, category: EventCategory) {
+        let number = category as u64;
+        if self.categories & 1 << number == 0 {
+            self.categories |= 1 << number;
+            define(&mut self.interned, field::interned::CATEGORY, number, category.name());
+        }
+        self.event.number(field::event::CATEGORY, number);
+    }
+
+    #[inline(always)]
+    pub fn name(&mut self, name: Name, text: impl FnOnce() -> String) {
+        let (number, is_new) = self.names.of(name);
+        if is_new {
+            define(&mut self.interned, field::interned::NAME, number, &text());
+        }
+        self.event.number(field::event::NAME, number);
+    }
+
+    /// Connects the events with this id in the order of their times.
+    #[inline(always)]
+    pub fn flow(&mut self, id: u64) {
+        self.event.fixed64(field::event::FLOW, id);
+    }
+
+    /// The same for the last event with this id.
+    #[inline(always)]
+    pub fn flow_end(&mut self, id: u64) {
+        self.event.fixed64(field::event::FLOW_END, id);
+    }
+
+    /// The code of an event, by process and name definition.
+    #[inline(always)]
+    pub fn source(&mut self, of: (u32, u32), write: impl FnOnce(&mut dyn FnMut(SourceText<'_>))) {
+        let (number, is_new) = self.sources.of(of);
+        if is_new {
+            write(&mut |source| {
+                self.interned.message(field::interned::SOURCE, |message| {
+                    message.number(1, number);
+                    message.text(2, &line_safe(source.file));
+                    message.text(3, &line_safe(source.function));
+                    message.number(4, source.line.into());
+                });
+            });
+        }
+        self.event.number(field::event::SOURCE, number);
+    }
+
+    fn key(&mut self, key: AnnotationKey) -> u64 {
+        let number = key as u64;
+        if self.keys & 1 << number == 0 {
+            self.keys |= 1 << number;
+            define(&mut self.interned, field::interned::KEY, number, key.name());
+        }
+        number
+    }
+
+    #[inline(always)]
+    pub fn number(&mut self, key: AnnotationKey, value: u64) {
+        let key = self.key(key);
+        self.event.message(field::event::ANNOTATION, |annotation| {
+            annotation.number(field::annotation::KEY, key);
+            annotation.number(field::annotation::UNSIGNED, value);
+        });
+    }
+
+    #[inline(always)]
+    pub fn text(&mut self, key: AnnotationKey, of: AnnotationText, text: impl FnOnce() -> String) {
+        let key = self.key(key);
+        let (number, is_new) = self.texts.of(of);
+        if is_new {
+            define(&mut self.interned, field::interned::TEXT, number, &text());
+        }
+        self.event.message(field::event::ANNOTATION, |annotation| {
+            annotation.number(field::annotation::KEY, key);
+            annotation.number(field::annotation::TEXT, number);
+        });
+    }
+
+    pub fn counter_value(&mut self, value: i64) {
+        self.event.number(field::event::COUNTER_VALUE, value.cast_unsigned());
+    }
+
+    /// Writes the event as one packet.
+    #[inline(always)]
+    pub fn write(&mut self, to: &mut Packets, event: EventType, track: u64, at_ns: u64) -> io::Result<()> {
+        let at_ns = at_ns.min(TIME_MAX);
+        let number = self.number;
+        let (own_track, last_ns) = (self.own_track, self.last_ns);
+        let (interned, body) = (&self.interned, &self.event);
+        let written = to.packet(|packet| {
+            match at_ns.checked_sub(last_ns) {
+                Some(passed_ns) => packet.number(field::packet::TIMESTAMP, passed_ns),
+                None => {
+                    packet.number(field::packet::TIMESTAMP, at_ns);
+                    packet.number(field::packet::CLOCK, BOOTTIME);
+                }
+            }
+            packet.number(field::packet::SEQUENCE, number);
+            // The flag asks readers to skip the packet if they missed earlier names, which no reader of a
+            // whole file does.
+            if !interned.is_empty() {
+                packet.number(field::packet::FLAGS, 2);
+                packet.bytes(field::packet::INTERNED, interned.as_bytes());
+            }
+            packet.message(field::packet::EVENT, |message| {
+                message.number(field::event::TYPE, event as u64);
+                if track != own_track {
+                    message.number(field::event::TRACK, track);
+                }
+                message.append(body);
+            });
+        });
+        self.last_ns = last_ns.max(at_ns);
+        self.interned.clear();
+        self.event.clear();
+        written
+    }
+
+    /// Describes a track.
+    pub fn describe(&mut self, to: &mut Packets, build: impl FnOnce(&mut Message)) -> io::Result<()> {
+        self.start(to)?;
+        to.packet(|packet| {
+            packet.number(field::packet::SEQUENCE, self.number);
+            packet.message(field::packet::TRACK, build);
+        })
+    }
+}
+
+fn define(to: &mut Message, kind: u32, number: u64, text: &str) {
+    to.message(kind, |entry| {
+        entry.number(1, number);
+        entry.text(2, &line_safe(text));
+    });
+}

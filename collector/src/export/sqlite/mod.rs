@@ -1,0 +1,19 @@
+//! SQLite in the schema that nsys exports to, version 3.7.2: its reports, its rules and scripts written for
+//! it read the file.
+//!
+//! Owns the tables ([`schema`]) and the names of runtime functions ([`runtime_names`]), which
+//! docs/reference/sqlite.md lists. One transaction without a journal: the file has a temporary name until it
+//! is complete. Memory holds the numbers of texts, stacks and open ranges, no events.
+
+mod calls;
+mod database;
+mod file;
+mod host;
+pub mod runtime_names;
+pub mod schema;
+mod work;
+
+pub use file::open;
+
+#[cfg(test)]
+mod tests;

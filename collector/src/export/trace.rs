@@ -1,0 +1,164 @@
+//! What a format looks up about a trace: names, devices, and times on the clock that outputs show.
+
+use std::sync::Arc;
+
+use gputrace_wire::caller::Caller;
+use rustc_hash::FxHashMap;
+
+use crate::aggregate::{Aggregates, StackKey};
+use crate::batch::{ProcessBegin, SessionBegin};
+use crate::export::Choices;
+use crate::label::{DeviceNames, Labels, StreamNames, ThreadNames};
+use crate::model::definitions::Definitions;
+use crate::model::instances::RangeInstance;
+use crate::model::operation::{HostCall, Operation};
+use crate::model::{Process, Session, Totals};
+
+/// An event of the second pass, with the definitions so far of its process. Those of [`Trace::process`] are
+/// complete from the first event on.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'e> {
+    ProcessBegins {
+        number: u32,
+        process: &'e ProcessBegin,
+        session: &'e SessionBegin,
+    },
+    /// Definitions were added.
+    Defines {
+        number: u32,
+        definitions: &'e Definitions,
+    },
+    /// A hooked call, with its times on the host.
+    Call(&'e HostCall, &'e Definitions),
+    /// Something that a device executed.
+    Operation(&'e Operation, &'e Definitions),
+    /// Calls and ranges of this process use `number` for this active span from now on.
+    Caller {
+        process: u32,
+        number: u32,
+        caller: &'e Caller,
+        definitions: &'e Definitions,
+    },
+    /// A pushed range, before the calls made in it.
+    RangeBegins(&'e RangeInstance, &'e Definitions),
+    /// A range that ended, or that was open at the end of its thread.
+    Range(&'e RangeInstance, &'e Definitions),
+    ProcessEnds {
+        number: u32,
+        last_seen_ns: u64,
+        definitions: &'e Definitions,
+    },
+}
+
+/// The names and facts of a trace, from the first pass.
+pub struct Trace<'a> {
+    pub totals: &'a Totals,
+    pub aggregates: &'a Aggregates,
+    pub labels: Labels<'a>,
+    pub choices: Choices,
+    /// What the user is to know of, beside errors.
+    pub warnings: Vec<String>,
+    threads: FxHashMap<(u32, u32), Arc<str>>,
+    processes: FxHashMap<u32, Arc<str>>,
+    streams: StreamNames,
+    devices: DeviceNames,
+    /// When the part of the sessions begins that was read, as nanoseconds since the Unix epoch: `--from` and
+    /// `--to` count from there.
+    pub begin_unix_ns: u64,
+    /// By process: what is added to CLOCK_MONOTONIC to get the time since the Unix epoch.
+    to_unix_ns: FxHashMap<u32, i128>,
+}
+
+impl<'a> Trace<'a> {
+    pub fn new(totals: &'a Totals, aggregates: &'a Aggregates) -> Trace<'a> {
+        let labels = Labels::new(totals, aggregates);
+        let defined = totals
+            .processes
+            .iter()
+            .flat_map(|process| process.definitions.threads().map(|(id, _)| (process.number, id)));
+        let defined: Vec<(u32, u32)> = defined.collect();
+        let named = ThreadNames::new(&labels.processes, defined.iter().copied());
+        let threads = defined.iter().map(|key| (*key, named.thread(key.0, key.1).into())).collect();
+        let processes =
+            totals.processes.iter().map(|known| (known.number, named.process(known.number).into())).collect();
+        let shown = aggregates.streams.iter().map(|(key, _)| key).collect();
+        let streams = StreamNames::new(&labels.processes, aggregates, &shown);
+        let ordinals = totals
+            .processes
+            .iter()
+            .flat_map(|process| process.definitions.devices().map(|device| (process.number, device.ordinal)));
+        let devices = DeviceNames::new(&labels.processes, &ordinals.collect());
+        Trace {
+            totals,
+            aggregates,
+            labels,
+            choices: Choices::default(),
+            warnings: Vec::new(),
+            threads,
+            processes,
+            streams,
+            devices,
+            begin_unix_ns: totals.sessions.iter().map(begin_unix_ns).min().unwrap_or(0),
+            to_unix_ns: FxHashMap::default(),
+        }
+    }
+
+    pub(super) fn process_begins(&mut self, number: u32, session: &SessionBegin) {
+        let offset = i128::from(session.realtime_ns) - i128::from(session.monotonic_ns);
+        self.to_unix_ns.insert(number, offset);
+    }
+
+    /// A time on CLOCK_MONOTONIC as nanoseconds since the Unix epoch, by its session's clocks: the processes
+    /// of one session have one clock.
+    pub fn unix_ns(&self, process: u32, monotonic_ns: u64) -> u64 {
+        let offset = self.to_unix_ns.get(&process).copied().unwrap_or(0);
+        u64::try_from((i128::from(monotonic_ns) + offset).max(0)).unwrap_or(u64::MAX)
+    }
+
+    /// The same, before the epoch too: negative where a machine's clock was wrong.
+    pub fn signed_unix_ns(&self, process: u32, monotonic_ns: u64) -> i64 {
+        let offset = self.to_unix_ns.get(&process).copied().unwrap_or(0);
+        let ns = i128::from(monotonic_ns) + offset;
+        ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+
+    /// A process that is kept. Past 65 536 exited processes, the first to exit are not.
+    pub fn process(&self, number: u32) -> Option<&'a Process> {
+        self.labels.processes.process(number)
+    }
+
+    /// A process's title or command, with its rank or id where several share it.
+    pub fn process_name(&self, number: u32) -> Arc<str> {
+        self.processes.get(&number).cloned().unwrap_or_else(|| self.labels.processes.command(number).into())
+    }
+
+    /// A thread's name, `main`, or `thread N`.
+    pub fn thread_name(&self, process: u32, thread: u32) -> Arc<str> {
+        self.threads.get(&(process, thread)).cloned().unwrap_or_else(|| "(no thread known)".into())
+    }
+
+    /// The name of a stream definition.
+    pub fn stream_name(&self, process: u32, stream: u32) -> &str {
+        self.streams.stream(process, stream)
+    }
+
+    /// The name of a device, by the ordinal that the process knows.
+    pub fn device_name(&self, process: u32, ordinal: u32) -> &str {
+        self.devices.device(process, ordinal)
+    }
+
+    /// The name of a row of the flamegraph, which an operation has by [`StackKey::of_operation`]: a kernel's
+    /// short name, `memcpy gpu_to_cpu` and the like.
+    pub fn leaf_name(&mut self, key: &StackKey) -> Arc<str> {
+        self.labels.kernels.leaf(key.process, key.leaf).unwrap_or_else(|| "(call)".into())
+    }
+}
+
+/// When the part of a session begins that was read.
+fn begin_unix_ns(session: &Session) -> u64 {
+    let begin = &session.begin;
+    let series = session.series.and_then(|series| series.begin_ns);
+    let read_from = session.excerpt.as_ref().map(|excerpt| excerpt.from_ns).or(series);
+    let before = read_from.map_or(0, |from_ns| from_ns.saturating_sub(begin.monotonic_ns));
+    begin.realtime_ns.saturating_add(before)
+}
