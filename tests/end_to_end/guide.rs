@@ -67,3 +67,8 @@ fn commands_of_the_servers_guide_run() {
 fn commands_of_the_several_gpus_guide_run() {
     commands_run(include_str!("../../docs/guide/several-gpus.md"), 8);
 }
+
+#[test]
+fn commands_of_the_exports_guide_run() {
+    commands_run(include_str!("../../docs/guide/exports.md"), 14);
+}
