@@ -145,3 +145,8 @@ fn slurm_task_without_a_command_explains_itself() {
     let ended = finish(&mut clean_command(slurm("gputrace-task"))).expect_code(2);
     assert!(ended.stderr.contains("srun gputrace-task python train.py"), "{}", ended.stderr);
 }
+
+#[test]
+fn commands_of_the_exports_guide_run() {
+    commands_run(include_str!("../../docs/guide/exports.md"), 14);
+}
