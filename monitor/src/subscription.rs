@@ -1,7 +1,7 @@
 //! Whoever gets a device's samples at an interval.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::metrics::GpuMetrics;
@@ -48,6 +48,7 @@ pub struct Subscription {
 impl Subscription {
     /// The first sample is due at once.
     pub fn new(id: u64, interval: Duration, recipient: Recipient) -> Subscription {
+        epoch();
         Subscription { id, recipient, interval: interval.max(INTERVAL_MIN), next: Instant::now() }
     }
 
@@ -55,20 +56,24 @@ impl Subscription {
         self.next
     }
 
-    /// Whether a sample is due; if so the next one is due an interval later. Counts the samples that fell out
-    /// because this one is late.
+    /// Whether a sample is due; if so the next one is due at the next multiple of the interval. Counts the
+    /// samples that fell out because this one is late.
     pub fn take_due(&mut self, now: Instant, missed: &mut u64) -> bool {
         if self.next > now {
             return false;
         }
-        self.next += self.interval;
-        if self.next <= now {
-            let behind = now.duration_since(self.next).as_nanos() / self.interval.as_nanos();
-            *missed += behind as u64 + 1;
-            self.next = now + self.interval;
-        }
+        let interval = self.interval.as_nanos();
+        *missed += (now.duration_since(self.next).as_nanos() / interval) as u64;
+        let into = now.duration_since(epoch()).as_nanos() % interval;
+        self.next = now + Duration::from_nanos((interval - into) as u64);
         true
     }
+}
+
+/// The intervals of all devices count from here, so that their samples are of the same moments.
+fn epoch() -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(Instant::now)
 }
 
 /// A shorter interval would leave the thread no pause.
@@ -79,16 +84,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn late_subscription_counts_what_it_missed() {
+    fn samples_are_due_at_multiples_of_the_interval_and_late_ones_are_counted() {
         let recipient = Recipient::new(Box::new(|_| {}));
-        let mut subscription = Subscription::new(1, Duration::from_millis(100), recipient);
-        let (begin, mut missed) = (subscription.next(), 0);
-        assert!(subscription.take_due(begin, &mut missed));
-        assert!(!subscription.take_due(begin + Duration::from_millis(99), &mut missed));
-        assert!(subscription.take_due(begin + Duration::from_millis(150), &mut missed));
-        assert_eq!(missed, 0);
-        assert!(subscription.take_due(begin + Duration::from_millis(420), &mut missed));
-        assert_eq!(missed, 2);
-        assert_eq!(subscription.next(), begin + Duration::from_millis(520));
+        let interval = Duration::from_millis(100);
+        let mut subscription = Subscription::new(1, interval, recipient);
+        let mut missed = 0;
+        assert!(subscription.take_due(subscription.next(), &mut missed), "the first at once");
+        let second = subscription.next();
+        assert_eq!(second.duration_since(epoch()).as_nanos() % interval.as_nanos(), 0);
+        assert!(!subscription.take_due(second - Duration::from_millis(1), &mut missed));
+        assert!(subscription.take_due(second + Duration::from_millis(50), &mut missed));
+        assert_eq!((missed, subscription.next()), (0, second + interval));
+        assert!(subscription.take_due(second + Duration::from_millis(320), &mut missed));
+        assert_eq!((missed, subscription.next()), (2, second + 4 * interval));
     }
 }

@@ -17,8 +17,8 @@ pub fn command() -> Command {
     Command::new("devices")
         .about("List the GPUs of this machine, what they can do, and how they reach each other")
         .after_help(
-            "NVIDIA's devices are read by libnvidia-ml.so.1 and libcuda.so.1, AMD's and Intel's from /sys. The exit\n\
-             code is 1 if no device can be read.",
+            "NVIDIA's devices are read by libnvidia-ml.so.1 and libcuda.so.1, AMD's and Intel's from /sys. The\n\
+             exit code is 1 if no device can be read.",
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("For programs to read"))
 }

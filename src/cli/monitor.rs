@@ -39,8 +39,9 @@ pub fn command() -> Command {
     Command::new("monitor")
         .about("Sample all GPUs until it is stopped: for Prometheus, OpenTelemetry, or as JSON lines")
         .after_help(
-            "Without --prometheus and --otlp, samples are written as JSON lines. A device that goes away is reported\n\
-             in its samples, and read again once it is back. The exit code is 1 if no device can be read.",
+            "Without --prometheus and --otlp, samples are written as JSON lines. A device that goes away is\n\
+             reported in its samples, and read again once it is back. The exit code is 1 if no device can be\n\
+             read.",
         )
         .arg(
             Arg::new("interval")

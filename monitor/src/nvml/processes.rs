@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
-use super::raw::{self, Running};
+use super::raw::{Buffers, Running};
 use crate::identity::Identities;
 use crate::plausible;
 use crate::process::{GpuProcess, ProcessKind};
@@ -14,32 +14,36 @@ use crate::process::{GpuProcess, ProcessKind};
 #[derive(Debug)]
 pub struct Processes {
     identities: Identities,
+    buffers: Buffers,
     /// The time of the newest sample of utilisation, by the driver's clock.
     newest_us: u64,
 }
 
 impl Processes {
     pub fn new(identities: Identities) -> Processes {
-        Processes { identities, newest_us: 0 }
+        Processes { identities, buffers: Buffers::default(), newest_us: 0 }
     }
 
     /// The processes, those with most memory first.
     pub fn read(&mut self, device: &Device<'_>) -> Result<Vec<GpuProcess>, NvmlError> {
-        let compute = raw::processes(device, Running::Compute)?;
-        // Devices without graphics have no such list.
-        let graphics = raw::processes(device, Running::Graphics).unwrap_or_default();
         let mut found: Vec<GpuProcess> = Vec::new();
-        let compute = compute.into_iter().map(|process| (process, ProcessKind::Compute));
-        let graphics = graphics.into_iter().map(|process| (process, ProcessKind::Graphics));
-        for (listed, kind) in compute.chain(graphics) {
-            // All bits set: the driver does not know.
-            let memory = plausible::bytes(listed.usedGpuMemory);
-            match found.iter_mut().find(|known| known.pid == listed.pid) {
-                // On a divided device a process is listed once for each instance.
-                Some(known) if known.kind == kind => known.memory = sum(known.memory, memory),
-                Some(known) => known.kind = ProcessKind::Both,
-                None => {
-                    found.push(GpuProcess { memory, ..self.identities.process(listed.pid, kind) });
+        for (running, kind) in
+            [(Running::Compute, ProcessKind::Compute), (Running::Graphics, ProcessKind::Graphics)]
+        {
+            let listed = match self.buffers.processes(device, running) {
+                Ok(listed) => listed,
+                // Devices without graphics have no such list.
+                Err(_) if running == Running::Graphics => continue,
+                Err(error) => return Err(error),
+            };
+            for listed in listed {
+                // All bits set: the driver does not know.
+                let memory = plausible::bytes(listed.usedGpuMemory);
+                match found.iter_mut().find(|known| known.pid == listed.pid) {
+                    // On a divided device a process is listed once for each instance.
+                    Some(known) if known.kind == kind => known.memory = sum(known.memory, memory),
+                    Some(known) => known.kind = ProcessKind::Both,
+                    None => found.push(GpuProcess { memory, ..self.identities.process(listed.pid, kind) }),
                 }
             }
         }
@@ -51,7 +55,7 @@ impl Processes {
 
     /// A process without a sample in the period stays without a value.
     fn add_utilisation(&mut self, device: &Device<'_>, found: &mut [GpuProcess]) {
-        let Ok(samples) = raw::process_samples(device, self.newest_us) else { return };
+        let Ok(samples) = self.buffers.samples(device, self.newest_us) else { return };
         let mut newest: HashMap<u32, _> = HashMap::new();
         for sample in samples {
             self.newest_us = self.newest_us.max(sample.timeStamp);

@@ -20,48 +20,60 @@ pub enum Running {
 
 type List = unsafe extern "C" fn(nvmlDevice_t, *mut u32, *mut nvmlProcessInfo_t) -> nvmlReturn_t;
 
-/// Processes with a context, in one call with a buffer of our own size.
-pub fn processes(device: &Device<'_>, running: Running) -> Result<Vec<nvmlProcessInfo_t>, NvmlError> {
-    let lib = device.nvml().lib();
-    // Versions 2 and 3 have the same layout.
-    let newest = match running {
-        Running::Compute => &lib.nvmlDeviceGetComputeRunningProcesses_v3,
-        Running::Graphics => &lib.nvmlDeviceGetGraphicsRunningProcesses_v3,
-    };
-    let older = match running {
-        Running::Compute => &lib.nvmlDeviceGetComputeRunningProcesses_v2,
-        Running::Graphics => &lib.nvmlDeviceGetGraphicsRunningProcesses_v2,
-    };
-    let list: &List = nvml_sym(newest.as_ref()).or_else(|_| nvml_sym(older.as_ref()))?;
-    let empty = nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
-    let mut found = vec![empty; PROCESSES_MAX];
-    let mut count = PROCESSES_MAX as u32;
-    // SAFETY: the handle is the wrapper's, from this library; NVML writes `count` entries at most.
-    nvml_try(unsafe { list(device.handle(), &raw mut count, found.as_mut_ptr()) })?;
-    found.truncate(count as usize);
-    Ok(found)
+/// Buffers for NVML's lists, which is kept from one reading to the next.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    processes: Vec<nvmlProcessInfo_t>,
+    samples: Vec<nvmlProcessUtilizationSample_t>,
 }
 
-/// Each process's use of the device since that time of the driver's clock, in µs.
-pub fn process_samples(
-    device: &Device<'_>,
-    since: u64,
-) -> Result<Vec<nvmlProcessUtilizationSample_t>, NvmlError> {
-    let read = nvml_sym(device.nvml().lib().nvmlDeviceGetProcessUtilization.as_ref())?;
-    let empty = nvmlProcessUtilizationSample_t {
-        pid: 0,
-        timeStamp: 0,
-        smUtil: 0,
-        memUtil: 0,
-        encUtil: 0,
-        decUtil: 0,
-    };
-    let mut found = vec![empty; SAMPLES_MAX];
-    let mut count = SAMPLES_MAX as u32;
-    // SAFETY: as above.
-    nvml_try(unsafe { read(device.handle(), found.as_mut_ptr(), &raw mut count, since) })?;
-    found.truncate(count as usize);
-    Ok(found)
+impl Buffers {
+    /// Processes with a context, in one call with a buffer of our own size.
+    pub fn processes(
+        &mut self,
+        device: &Device<'_>,
+        running: Running,
+    ) -> Result<&[nvmlProcessInfo_t], NvmlError> {
+        let lib = device.nvml().lib();
+        // Versions 2 and 3 have the same layout.
+        let newest = match running {
+            Running::Compute => &lib.nvmlDeviceGetComputeRunningProcesses_v3,
+            Running::Graphics => &lib.nvmlDeviceGetGraphicsRunningProcesses_v3,
+        };
+        let older = match running {
+            Running::Compute => &lib.nvmlDeviceGetComputeRunningProcesses_v2,
+            Running::Graphics => &lib.nvmlDeviceGetGraphicsRunningProcesses_v2,
+        };
+        let list: &List = nvml_sym(newest.as_ref()).or_else(|_| nvml_sym(older.as_ref()))?;
+        let empty = nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
+        self.processes.resize(PROCESSES_MAX, empty);
+        let mut count = PROCESSES_MAX as u32;
+        // SAFETY: the handle is the wrapper's, from this library; NVML writes `count` entries at most.
+        nvml_try(unsafe { list(device.handle(), &raw mut count, self.processes.as_mut_ptr()) })?;
+        Ok(&self.processes[..PROCESSES_MAX.min(count as usize)])
+    }
+
+    /// Each process's use of the device since that time of the driver's clock, in µs.
+    pub fn samples(
+        &mut self,
+        device: &Device<'_>,
+        since: u64,
+    ) -> Result<&[nvmlProcessUtilizationSample_t], NvmlError> {
+        let read = nvml_sym(device.nvml().lib().nvmlDeviceGetProcessUtilization.as_ref())?;
+        let empty = nvmlProcessUtilizationSample_t {
+            pid: 0,
+            timeStamp: 0,
+            smUtil: 0,
+            memUtil: 0,
+            encUtil: 0,
+            decUtil: 0,
+        };
+        self.samples.resize(SAMPLES_MAX, empty);
+        let mut count = SAMPLES_MAX as u32;
+        // SAFETY: as above.
+        nvml_try(unsafe { read(device.handle(), self.samples.as_mut_ptr(), &raw mut count, since) })?;
+        Ok(&self.samples[..SAMPLES_MAX.min(count as usize)])
+    }
 }
 
 /// Total, used and free bytes, as drivers before 510 give them: reserved ones count as used.

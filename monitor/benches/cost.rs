@@ -1,0 +1,68 @@
+//! What reading costs on the simulated NVML, which answers at once: our own part of a sample's time, and the
+//! processor time of eight devices at ten samples a second. `cargo bench -p gputrace-monitor`.
+
+#[path = "../tests/fake/mod.rs"]
+mod fake;
+
+use std::time::{Duration, Instant};
+
+use fake::{DEVICE, Fake};
+use gputrace_monitor::MonitorConfig;
+
+const DEVICES: u32 = 8;
+const SAMPLES: usize = 2000;
+const SECONDS: u64 = 20;
+
+fn main() {
+    let (system, device) = DEVICE.split_once("[device]\n").unwrap();
+    let devices: String = (0..DEVICES)
+        .map(|number| {
+            format!("[device]\n{device}")
+                .replace("1B:00.0", &format!("{number:02}:00.0"))
+                .replace("GPU-1", &format!("GPU-{number}"))
+        })
+        .collect();
+    let fake = Fake::new(&format!("{system}{devices}"));
+    let config = MonitorConfig {
+        background_collection: false,
+        sources: fake.config().sources,
+        ..MonitorConfig::default()
+    };
+    let inventory = fake.inventory();
+    assert_eq!(inventory.devices.len() as u32, DEVICES, "{:?}", inventory.problems);
+
+    let monitor = inventory.monitor(0, &config).unwrap();
+    let mut times: Vec<Duration> = (0..SAMPLES)
+        .map(|_| {
+            let begin = Instant::now();
+            monitor.collect().unwrap();
+            begin.elapsed()
+        })
+        .collect();
+    times.sort();
+    println!("a sample, asked for: median {:?}, p99 {:?}", times[SAMPLES / 2], times[SAMPLES * 99 / 100]);
+    drop(monitor);
+
+    let background = MonitorConfig { background_collection: true, ..config };
+    let monitors: Vec<_> = (0..DEVICES).map(|index| inventory.monitor(index, &background).unwrap()).collect();
+    std::thread::sleep(Duration::from_secs(1));
+    let (begin, before) = (Instant::now(), processor_time());
+    std::thread::sleep(Duration::from_secs(SECONDS));
+    let used = processor_time() - before;
+    let samples: usize = monitors.iter().map(|monitor| monitor.history(begin.elapsed()).len()).sum();
+    let missed: u64 = monitors.iter().map(gputrace_monitor::GpuMonitor::missed_samples).sum();
+    let part = used.as_secs_f64() / begin.elapsed().as_secs_f64() * 100.0;
+    println!("{DEVICES} devices each 100 ms: {part:.3} % of one core, {samples} samples, {missed} missed");
+}
+
+/// Of all threads of this process.
+fn processor_time() -> Duration {
+    // SAFETY: all zero bytes are a valid rusage, which the call fills.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    let time = |value: libc::timeval| Duration::new(value.tv_sec as u64, value.tv_usec as u32 * 1000);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
