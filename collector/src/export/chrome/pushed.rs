@@ -48,7 +48,18 @@ mod tests {
 
     fn range(thread: u32, number: u32) -> RangeInstance {
         let (process, around, caller, range, start_ns, end_ns) = (0, 0, 0, 1, 5, 9);
-        RangeInstance { process, thread, number, around, caller, range, start_ns, end_ns, is_whole: true }
+        RangeInstance {
+            process,
+            thread,
+            number,
+            around,
+            caller,
+            range,
+            start_ns,
+            end_ns,
+            duration_ns: end_ns - start_ns,
+            is_whole: true,
+        }
     }
 
     #[test]

@@ -17,14 +17,14 @@ use crate::model::operation::{GraphNode, HostCall, Kernel, Operation, Timing, Ve
 
 /// Events for the format, without a model.
 struct MadeEvents {
-    written: Written,
+    written: WrittenTrace,
     format: Box<dyn Format>,
     definitions: Definitions,
 }
 
 impl MadeEvents {
     fn new() -> MadeEvents {
-        let written = Written::default();
+        let written = WrittenTrace::default();
         let mut made = MadeEvents { format: written.format(), written, definitions: Definitions::default() };
         let (process, session) = (ProcessBegin::default(), SessionBegin::default());
         made.event(|_| Event::ProcessBegins { number: 0, process: &process, session: &session });

@@ -18,9 +18,9 @@ use crate::trace_file::TraceReader;
 use reader::{ReadSlice, ReadTrace, read};
 
 #[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+struct WrittenTrace(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Written {
+impl Write for WrittenTrace {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -31,7 +31,7 @@ impl Write for Written {
     }
 }
 
-impl Written {
+impl WrittenTrace {
     fn format(&self) -> Box<dyn Format> {
         (super::ENTRY.open)(Destination::Stream(Box::new(self.clone()))).unwrap()
     }
@@ -50,7 +50,7 @@ fn analysed(batches: &[Batch]) -> (Totals, Aggregates) {
 /// The batches as a Perfetto trace.
 fn export(batches: &[Batch]) -> Vec<u8> {
     let (totals, aggregates) = analysed(batches);
-    let written = Written::default();
+    let written = WrittenTrace::default();
     let mut model = Model::new(Feed::new(Trace::new(&totals, &aggregates), written.format()));
     batches.iter().for_each(|batch| model.consume(batch));
     let events = model.finish().1.finish().unwrap();
