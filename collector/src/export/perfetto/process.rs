@@ -199,16 +199,17 @@ impl ProcessTracks {
         (at_ns, step): (u64, i64),
         trace: &Trace<'_>,
     ) -> io::Result<()> {
-        if !self.counters.contains_key(&counted) {
+        loop {
+            if let Some(steps) = self.counters.get_mut(&counted) {
+                steps.add(at_ns, step);
+                while let Some((at_ns, value)) = steps.take(false) {
+                    tracks.counter_value(steps.track, at_ns, value)?;
+                }
+                return Ok(());
+            }
             let made = self.counter(tracks, counted, trace)?;
             self.counters.insert(counted, made);
         }
-        let Some(steps) = self.counters.get_mut(&counted) else { return Ok(()) };
-        steps.add(at_ns, step);
-        while let Some((at_ns, value)) = steps.take(false) {
-            tracks.counter_value(steps.track, at_ns, value)?;
-        }
-        Ok(())
     }
 
     fn counter(&mut self, tracks: &mut Tracks, counted: Counted, trace: &Trace<'_>) -> io::Result<Steps> {
@@ -249,19 +250,19 @@ impl ProcessTracks {
         let Some(timing) = operation.timing else { return self.untimed(tracks, operation, trace) };
         let device = operation.device;
         let mut key = (device, operation.context, operation.stream);
-        if !self.streams.contains_key(&key) {
-            if self.streams.len() >= STREAMS_MAX {
-                key = MORE_STREAMS;
-            }
-            if !self.streams.contains_key(&key) {
-                let made = self.stream(tracks, key, operation, trace)?;
-                self.streams.insert(key, made);
-            }
-        }
         let flow = operation.call.as_ref().map_or(0, flow_of);
         let execution = execution_of(operation, timing, flow, trace);
-        if let Some(stream) = self.streams.get_mut(&key) {
-            stream.add(tracks, execution, trace)?;
+        loop {
+            if let Some(stream) = self.streams.get_mut(&key) {
+                stream.add(tracks, execution, trace)?;
+                break;
+            }
+            if self.streams.len() >= STREAMS_MAX && key != MORE_STREAMS {
+                key = MORE_STREAMS;
+                continue;
+            }
+            let made = self.stream(tracks, key, operation, trace)?;
+            self.streams.insert(key, made);
         }
         let start_ns = execution.timing.start_ns;
         if let Some(call) = &operation.call
