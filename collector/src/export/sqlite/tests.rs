@@ -24,7 +24,7 @@ use crate::model::{Model, Totals};
 use crate::names::line_safe;
 use crate::report::tests::tape::{KERNELS, Tape, python_stacks};
 
-struct Exported {
+struct ExportedFile {
     _guard: tempfile::TempDir,
     file: Connection,
     totals: Totals,
@@ -32,14 +32,14 @@ struct Exported {
     events: u64,
 }
 
-fn exported(batches: &[Batch]) -> Exported {
+fn exported(batches: &[Batch]) -> ExportedFile {
     let (guard, path) = scratch("trace.sqlite");
     let (totals, aggregates, written) = export(batches, super::open, Destination::File(path.clone()));
     let file = Connection::open(path).unwrap();
-    Exported { _guard: guard, file, totals, aggregates, events: written.unwrap() }
+    ExportedFile { _guard: guard, file, totals, aggregates, events: written.unwrap() }
 }
 
-impl Exported {
+impl ExportedFile {
     /// The rows of a query, as text.
     fn rows(&self, query: &str) -> Vec<String> {
         let mut statement = self.file.prepare(query).unwrap();
