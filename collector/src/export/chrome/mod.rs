@@ -5,6 +5,7 @@
 //! longer than a hundred days.
 
 mod events;
+mod pushed;
 #[cfg(test)]
 mod tests;
 mod tracks;
@@ -12,7 +13,6 @@ mod tracks;
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 
-use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use crate::export::{Event, Format, FormatEntry, Target, Trace};
@@ -26,6 +26,7 @@ use events::{
     Async, CallArgs, Complete, DeviceProperties, Flow, LabelArgs, Metadata, NameArgs, OperationArgs,
     RangeArgs, WhatArgs, copy_name, runtime_name,
 };
+use pushed::Pushed;
 use tracks::Tracks;
 
 pub(super) const FORMAT: FormatEntry = FormatEntry {
@@ -40,16 +41,13 @@ pub(super) const FORMAT: FormatEntry = FormatEntry {
             flows: 0,
             events: 0,
             untimed: 0,
-            pushed: FxHashSet::default(),
+            pushed: Pushed::default(),
             ranks: BTreeSet::new(),
             has_rank: false,
             is_first: true,
         }))
     },
 };
-
-/// Open ranges that are remembered. A thread has 64 at most.
-const PUSHED_MAX: usize = 1 << 16;
 
 struct Chrome {
     out: BufWriter<Box<dyn Write>>,
@@ -59,8 +57,7 @@ struct Chrome {
     flows: u64,
     events: u64,
     untimed: u64,
-    /// Pushed ranges that are open, by process and number. Others may overlap in part.
-    pushed: FxHashSet<(u32, u32)>,
+    pushed: Pushed,
     /// Of the processes in the output.
     ranks: BTreeSet<u32>,
     has_rank: bool,
@@ -90,14 +87,14 @@ impl Format for Chrome {
             }
             Event::Call(call, definitions) => self.call(call, definitions, trace),
             Event::Operation(operation, definitions) => self.operation(operation, definitions, trace),
-            Event::RangeBegins(range, _) if self.pushed.len() < PUSHED_MAX => {
-                self.pushed.insert((range.process, range.number));
+            Event::RangeBegins(range, _) => {
+                self.pushed.begins(range);
                 Ok(())
             }
             Event::Range(range, definitions) => self.range(range, definitions, trace),
             Event::ProcessEnds { number, .. } => {
                 self.tracks.process_ends(number);
-                self.pushed.retain(|(process, _)| *process != number);
+                self.pushed.process_ends(number);
                 Ok(())
             }
             _ => Ok(()),
@@ -234,7 +231,7 @@ impl Chrome {
         let (cat, name) = ("user_annotation", line_safe(&name));
         let ts = self.us(range.process, range.start_ns, trace);
         self.events += 1;
-        if !self.pushed.remove(&(range.process, range.number)) {
+        if !self.pushed.ends(range) {
             self.flows += 1;
             let id = self.flows;
             self.write(&Async { ph: "b", cat, name: &name, id, pid, tid, ts })?;
