@@ -20,6 +20,7 @@ use crate::cli::talk::say;
 use crate::cli::{exit_code, otlp as otlp_options, output_argument, seconds, traces, variables};
 
 pub fn command() -> Command {
+    let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
     Command::new("export")
         .about("Write traces in the formats of other tools, or send them over OTLP")
         .next_line_help(true)
@@ -43,8 +44,9 @@ pub fn command() -> Command {
                 .long("format")
                 .value_name("FORMAT")
                 .value_parser(PossibleValuesParser::new(FORMATS.iter().map(|format| format.name)))
+                .hide_possible_values(true)
                 .conflicts_with("otlp")
-                .help("What to write"),
+                .help(format!("What to write: {}", names.join(", "))),
         )
         .arg(
             Arg::new("otlp")

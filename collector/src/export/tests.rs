@@ -32,9 +32,9 @@ fn export(paths: &[PathBuf], choices: Choices, selection: Selection, format: Box
 
 /// Bytes that a test reads when the format is gone.
 #[derive(Clone, Default)]
-struct Written(Rc<RefCell<Vec<u8>>>);
+struct SharedBytes(Rc<RefCell<Vec<u8>>>);
 
-impl Write for Written {
+impl Write for SharedBytes {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.borrow_mut().write(bytes)
     }
@@ -139,7 +139,7 @@ fn otlp_json_is_what_the_span_sink_writes() {
             let direct = SpanSink::new(SpanJson::new(Vec::new(), Naming::default()), sampling);
             let read = read_traces(std::slice::from_ref(&path), direct, &mut |_| {}).unwrap();
             let (count, expected) = read.sink.finish().1.finish().unwrap();
-            let written = Written::default();
+            let written = SharedBytes::default();
             let entry = FORMATS.iter().find(|format| format.name == "otlp-json").unwrap();
             let format = (entry.open)(Destination::Stream(Box::new(written.clone()))).unwrap();
             let choices = Choices { sampling, ..Choices::default() };

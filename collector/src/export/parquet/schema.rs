@@ -180,7 +180,11 @@ pub const CALLS: TableSchema = TableSchema {
         STACK,
         RANGE,
         opt(repeated("stream", UInt32, "stream that the call named, `streams.stream` of the process")),
-        opt(repeated("bytes", UInt64, "bytes to copy, to fill, to allocate, or freed")),
+        opt(repeated(
+            "bytes",
+            UInt64,
+            "bytes copied, filled, allocated or freed, 0 if the call does not say",
+        )),
     ],
 };
 
