@@ -21,6 +21,8 @@ pub struct MonitorConfig {
     pub slow_interval: Option<Duration>,
     /// After how long a driver call counts as hanging.
     pub answer_limit: Duration,
+    /// The same for listing and opening devices: a driver takes seconds for each device that sleeps.
+    pub start_limit: Duration,
     pub sources: Sources,
 }
 
@@ -35,6 +37,7 @@ impl Default for MonitorConfig {
             sensor_interval: Duration::from_millis(500),
             slow_interval: Some(Duration::from_secs(1)),
             answer_limit: Duration::from_secs(2),
+            start_limit: Duration::from_secs(30),
             sources: Sources::default(),
         }
     }

@@ -23,7 +23,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Asks every backend, and waits at most [`MonitorConfig::answer_limit`] for each; a backend that needs
+    /// Asks every backend, and waits at most [`MonitorConfig::start_limit`] for each; a backend that needs
     /// longer is a problem of the list.
     pub fn read(config: &MonitorConfig) -> Inventory {
         let mut inventory = Inventory::default();
@@ -53,7 +53,7 @@ fn listed(backend: Backend, config: &MonitorConfig, first: u32) -> Result<Found,
     };
     let thread = thread::Builder::new().name("gpu-list".into()).spawn(list);
     thread.map_err(|error| GpuMonitorError::NoThread(error.to_string()))?;
-    receiver.recv_timeout(config.answer_limit).unwrap_or_else(|_| {
-        Err(GpuMonitorError::NoAnswer { subject: backend.name.into(), waited: config.answer_limit })
+    receiver.recv_timeout(config.start_limit).unwrap_or_else(|_| {
+        Err(GpuMonitorError::NoAnswer { subject: backend.name.into(), waited: config.start_limit })
     })
 }

@@ -58,9 +58,9 @@ impl GpuMonitor {
         };
         let thread = thread::Builder::new().name(format!("gpu-{}", device.index)).spawn(work);
         thread.map_err(|error| GpuMonitorError::NoThread(error.to_string()))?;
-        answer.recv_timeout(config.answer_limit).unwrap_or_else(|_| {
+        answer.recv_timeout(config.start_limit).unwrap_or_else(|_| {
             let subject = format!("device {}", device.index);
-            Err(GpuMonitorError::NoAnswer { subject, waited: config.answer_limit })
+            Err(GpuMonitorError::NoAnswer { subject, waited: config.start_limit })
         })?;
         let background = config.background_collection.then(|| {
             let keeps = Arc::clone(&shared);

@@ -267,9 +267,37 @@ fn hanging_call_stops_its_own_device_only_and_is_reported() {
 }
 
 #[test]
+fn device_that_hangs_while_it_is_listed_leaves_the_others() {
+    let script = "[device]\nname = A\nhang nvmlDeviceGetUUID\n[device]\nname = B\ngpu = 7\nmem = 1\n";
+    let fake = Fake::new(script);
+    let config = MonitorConfig { start_limit: Duration::from_millis(600), ..fake.config() };
+    let inventory = Inventory::read(&config);
+    let names: Vec<_> = inventory.devices.iter().map(|device| device.name.as_str()).collect();
+    assert_eq!(names, ["unknown", "B"]);
+    let [GpuMonitorError::NoAnswer { subject, .. }] = &inventory.problems[..] else {
+        panic!("{inventory:?}")
+    };
+    assert_eq!(subject, "device 0");
+    let other = inventory.monitor(1, &config).unwrap();
+    assert_eq!(other.collect().unwrap().utilization.gpu_percent, Some(7));
+}
+
+#[test]
+fn device_that_is_lost_at_the_start_is_read_once_it_is_back() {
+    let fake = Fake::new(&format!("{DEVICE}lost @ 0s..300ms\n"));
+    let monitor = monitor(&fake);
+    assert!(matches!(monitor.collect(), Err(GpuMonitorError::DeviceLost { index: 0, .. })));
+    let begin = Instant::now();
+    while monitor.collect().is_err() && begin.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(monitor.collect().unwrap().utilization.gpu_percent, Some(78));
+}
+
+#[test]
 fn driver_that_hangs_at_the_start_is_reported() {
     let fake = Fake::new("hang nvmlInit_v2\n");
-    let config = MonitorConfig { answer_limit: Duration::from_millis(200), ..fake.config() };
+    let config = MonitorConfig { start_limit: Duration::from_millis(200), ..fake.config() };
     let problems = Inventory::read(&config).problems;
     assert!(matches!(&problems[..], [GpuMonitorError::NoAnswer { .. }]), "{problems:?}");
 }

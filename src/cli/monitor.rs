@@ -56,7 +56,7 @@ pub fn command() -> Command {
                 .long("prometheus")
                 .value_name("[IP:]PORT")
                 .value_parser(server::parse)
-                .help("Serve a page for Prometheus at /metrics; a port alone is for this machine only"),
+                .help("Serve /metrics for Prometheus; a port alone is for this machine only"),
         )
         .arg(
             Arg::new("json-lines")

@@ -35,13 +35,18 @@ const REOPEN_EVERY: Duration = Duration::from_secs(1);
 
 pub fn open(info: &GpuDeviceInfo, config: &MonitorConfig) -> Opened {
     let nvml = library::load(&config.sources)?;
-    let device = handle(nvml, info)?;
-    let fixed = Fixed::read(&device);
+    let device = match handle(nvml, info) {
+        Ok(device) => Some(Rc::new(device)),
+        // It may come back.
+        Err(GpuMonitorError::DeviceLost { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let fixed = device.as_ref().map(|device| Fixed::read(device)).unwrap_or_default();
     let sensors = Some(config.sensor_interval);
     Ok(Box::new(NvmlSource {
         nvml,
         info: info.clone(),
-        device: Some(Rc::new(device)),
+        device,
         opened: Instant::now(),
         fixed,
         thermal: Paced::new(sensors),

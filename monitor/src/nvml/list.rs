@@ -1,6 +1,9 @@
 //! What does not change about NVIDIA's devices.
 
 use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Instant;
 
 use nvml_wrapper::enum_wrappers::device::Clock;
 use nvml_wrapper::enums::device::DeviceArchitecture;
@@ -24,25 +27,67 @@ pub fn list(config: &MonitorConfig, first: u32) -> Result<Found, GpuMonitorError
     if count > DEVICES_MAX {
         return Err(GpuMonitorError::BadLibrary(format!("it reports {count} devices")));
     }
-    let system = System::read(nvml);
+    let system = Arc::new(System::read(nvml));
     let mut found = Found::default();
     let mut handles = Vec::new();
-    for number in 0..count {
-        let index = first + number;
-        match nvml.device_by_index(number) {
-            Ok(device) => {
-                found.devices.push(describe(&device, index, &system, &config.sources.sysfs));
-                handles.push((index, device));
+    for (index, answer) in (first..).zip(described(nvml, count, first, &system, config)) {
+        match answer {
+            Ok((device, handle)) => {
+                found.devices.push(device);
+                handles.push((index, handle));
             }
             // It keeps its index: those behind it are other devices.
             Err(error) => {
                 found.devices.push(system.device(index, "unknown".into()));
-                found.problems.push(failure::explain("nvmlDeviceGetHandleByIndex_v2", index, &error));
+                found.problems.push(error);
             }
         }
     }
     found.links = topology::links(nvml, &handles);
     Ok(found)
+}
+
+type Described = Result<(GpuDeviceInfo, Device<'static>), GpuMonitorError>;
+
+/// Each device, by a thread of its own: one whose driver call never returns keeps the others' list no longer
+/// than half of the limit.
+fn described(
+    nvml: &'static Nvml,
+    count: u32,
+    first: u32,
+    system: &Arc<System>,
+    config: &MonitorConfig,
+) -> Vec<Described> {
+    let limit = config.start_limit / 2;
+    let (sender, answers) = mpsc::channel();
+    let no_answer = |index| GpuMonitorError::NoAnswer { subject: format!("device {index}"), waited: limit };
+    let mut described: Vec<Described> = (first..first + count).map(|index| Err(no_answer(index))).collect();
+    for number in 0..count {
+        let (sender, system, sysfs) = (sender.clone(), Arc::clone(system), config.sources.sysfs.clone());
+        let read = move || {
+            let index = first + number;
+            let device = nvml.device_by_index(number);
+            let device =
+                device.map_err(|error| failure::explain("nvmlDeviceGetHandleByIndex_v2", index, &error));
+            let answer = device.map(|device| (describe(&device, index, &system, &sysfs), device));
+            // Nobody waits any more if this fails.
+            let _ = sender.send((number, answer));
+        };
+        if let Err(error) = thread::Builder::new().name("gpu-list".into()).spawn(read)
+            && let Some(slot) = described.get_mut(number as usize)
+        {
+            *slot = Err(GpuMonitorError::NoThread(error.to_string()));
+        }
+    }
+    drop(sender);
+    let deadline = Instant::now() + limit;
+    while let Ok((number, answer)) = answers.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+    {
+        if let Some(slot) = described.get_mut(number as usize) {
+            *slot = answer;
+        }
+    }
+    described
 }
 
 /// What all devices of the driver share.
