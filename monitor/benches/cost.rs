@@ -1,5 +1,6 @@
 //! What reading costs on the simulated NVML, which answers at once: our own part of a sample's time, and the
-//! processor time of eight devices at ten samples a second. `cargo bench -p gputrace-monitor`.
+//! processor time of eight devices at ten samples a second, and what an hour of samples leaves behind.
+//! `cargo bench -p gputrace-monitor`.
 
 #[path = "../tests/fake/mod.rs"]
 mod fake;
@@ -12,6 +13,8 @@ use gputrace_monitor::MonitorConfig;
 const DEVICES: u32 = 8;
 const SAMPLES: usize = 2000;
 const SECONDS: u64 = 20;
+/// Ten a second.
+const HOUR: usize = 36_000;
 
 fn main() {
     let (system, device) = DEVICE.split_once("[device]\n").unwrap();
@@ -43,6 +46,21 @@ fn main() {
     println!("a sample, asked for: median {:?}, p99 {:?}", times[SAMPLES / 2], times[SAMPLES * 99 / 100]);
     drop(monitor);
 
+    // Everything is read with each sample.
+    let hour =
+        inventory.monitor(0, &MonitorConfig { sources: config.sources.clone(), ..fake.config() }).unwrap();
+    let take = |count| (0..count).for_each(|_| drop(hour.collect().unwrap()));
+    take(HOUR / 10);
+    let before = held();
+    take(HOUR);
+    let after = held();
+    println!(
+        "an hour of samples: {} KiB and {} descriptors more than before",
+        after.0.cast_signed() - before.0.cast_signed(),
+        after.1.cast_signed() - before.1.cast_signed()
+    );
+    drop(hour);
+
     let background = MonitorConfig { background_collection: true, ..config };
     let monitors: Vec<_> = (0..DEVICES).map(|index| inventory.monitor(index, &background).unwrap()).collect();
     std::thread::sleep(Duration::from_secs(1));
@@ -53,6 +71,14 @@ fn main() {
     let missed: u64 = monitors.iter().map(gputrace_monitor::GpuMonitor::missed_samples).sum();
     let part = used.as_secs_f64() / begin.elapsed().as_secs_f64() * 100.0;
     println!("{DEVICES} devices each 100 ms: {part:.3} % of one core, {samples} samples, {missed} missed");
+}
+
+/// Resident memory in KiB, and open descriptors.
+fn held() -> (usize, usize) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib = resident.split_whitespace().next().unwrap().parse().unwrap();
+    (kib, std::fs::read_dir("/proc/self/fd").unwrap().count())
 }
 
 /// Of all threads of this process.

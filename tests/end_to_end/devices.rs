@@ -1,6 +1,7 @@
 //! `gputrace devices`, on a simulated NVML and the simulated CUDA driver.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -164,4 +165,22 @@ fn devices_are_listed_without_a_cuda_driver() {
     let ended = finish(command.arg("devices").env("LD_LIBRARY_PATH", folder.path())).expect_code(0);
     assert!(ended.stdout.contains("Fake H100"), "{}", ended.stdout);
     assert!(ended.stderr.contains("the CUDA driver's properties are not known: "), "{}", ended.stderr);
+}
+
+#[test]
+fn cuda_driver_that_crashes_does_no_harm() {
+    let folder = Folder::new();
+    let source = folder.join("crash.c");
+    fs::write(
+        &source,
+        "void abort(void);\n__attribute__((constructor)) static void crash(void) { abort(); }\n",
+    )
+    .unwrap();
+    let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(folder.join("libcuda.so.1")).arg(&source);
+    assert!(compiler.status().unwrap().success());
+    let mut command = gputrace_with(DEVICE, &folder);
+    let ended = finish(command.arg("devices").env("LD_LIBRARY_PATH", folder.path())).expect_code(0);
+    assert!(ended.stdout.contains("Fake H100"), "{}", ended.stdout);
+    assert!(ended.stderr.contains("ended without an answer (signal: 6 (SIGABRT)"), "{}", ended.stderr);
 }
