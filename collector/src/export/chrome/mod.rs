@@ -1,6 +1,6 @@
 //! `chrome`: the JSON that PyTorch's profiler writes, for HTA, Perfetto's UI and `chrome://tracing`.
 //!
-//! Every event is written when it comes; kept are the numbers of tracks ([`Tracks`]). Times are in
+//! Every event is written when it comes; kept are the numbers of tracks ([`ChromeTracks`]). Times are in
 //! microseconds with three decimals, since the time in `baseTimeNanoseconds`: exact, unless the trace is
 //! longer than a hundred days.
 
@@ -27,7 +27,7 @@ use events::{
     RangeArgs, WhatArgs, copy_name, runtime_name,
 };
 use pushed::Pushed;
-use tracks::Tracks;
+use tracks::ChromeTracks;
 
 pub(super) const FORMAT: FormatEntry = FormatEntry {
     name: "chrome",
@@ -36,7 +36,7 @@ pub(super) const FORMAT: FormatEntry = FormatEntry {
     open: |destination| {
         Ok(Box::new(Chrome {
             out: BufWriter::with_capacity(1 << 16, destination.stream()?),
-            tracks: Tracks::default(),
+            tracks: ChromeTracks::default(),
             base_ns: 0,
             flows: 0,
             events: 0,
@@ -51,7 +51,7 @@ pub(super) const FORMAT: FormatEntry = FormatEntry {
 
 struct Chrome {
     out: BufWriter<Box<dyn Write>>,
-    tracks: Tracks,
+    tracks: ChromeTracks,
     /// The time 0 of the output, since the Unix epoch.
     base_ns: u64,
     flows: u64,

@@ -47,8 +47,18 @@ mod tests {
     use super::*;
 
     fn range(thread: u32, number: u32) -> RangeInstance {
-        let (process, around, caller, range, start_ns, end_ns) = (0, 0, 0, 1, 5, 9);
-        RangeInstance { process, thread, number, around, caller, range, start_ns, end_ns, is_whole: true }
+        RangeInstance {
+            process: 0,
+            thread,
+            number,
+            around: 0,
+            caller: 0,
+            range: 1,
+            start_ns: 5,
+            end_ns: 9,
+            duration_ns: 4,
+            is_whole: true,
+        }
     }
 
     #[test]

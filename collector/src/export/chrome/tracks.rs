@@ -23,8 +23,8 @@ const OTHER_STREAMS: u32 = 1_000_000;
 const OVERLAP_MAX_NS: u64 = 1_000;
 
 #[derive(Debug, Default)]
-pub struct Tracks {
-    processes: FxHashMap<u32, ProcessTracks>,
+pub struct ChromeTracks {
+    processes: FxHashMap<u32, ChromeProcess>,
     /// By process id: the session that has it, by when it began.
     pids: FxHashMap<u32, u64>,
     devices: FxHashMap<DeviceKey, u32>,
@@ -36,7 +36,7 @@ pub struct Tracks {
 }
 
 #[derive(Debug, Default)]
-struct ProcessTracks {
+struct ChromeProcess {
     pid: Option<u32>,
     devices: FxHashMap<u32, u32>,
     /// By device number, context and number in records: the `tid`, and the end of the latest operation.
@@ -51,7 +51,7 @@ enum DeviceKey {
     Ordinal(u32),
 }
 
-impl Tracks {
+impl ChromeTracks {
     /// The `pid` of a process whose process id is `own`, of the session that began at `session`.
     pub fn pid(&mut self, process: u32, own: u32, session: u64) -> u32 {
         let tracks = self.processes.entry(process).or_default();
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn numbers_are_the_programs_own_where_they_are_free() {
-        let mut tracks = Tracks::default();
+        let mut tracks = ChromeTracks::default();
         assert_eq!((tracks.pid(0, 42, 9), tracks.pid(0, 42, 9)), (42, 42));
         assert_eq!(tracks.pid(1, 42, 8), OTHER_PIDS + 1);
         // Both processes see one device only, and each calls it 0.
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn operation_that_overlaps_by_a_rounding_is_moved() {
-        let mut tracks = Tracks::default();
+        let mut tracks = ChromeTracks::default();
         tracks.stream(0, 0, 1, 7);
         let mut begin = |start_ns| tracks.begin_ns(0, [0, 1, 7], start_ns, 5_000);
         assert_eq!((begin(100), begin(5_099), begin(20_000)), (100, 5_100, 20_000));
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn streams_are_bounded() {
-        let mut tracks = Tracks::default();
+        let mut tracks = ChromeTracks::default();
         (0..STREAMS_MAX as u32).for_each(|number| _ = tracks.stream(0, 0, 1, number));
         assert_eq!(tracks.stream(0, 0, 1, u32::MAX), (SHARED_STREAM, false));
         assert_eq!(tracks.stream(0, 0, 1, 5), (5, false));

@@ -94,6 +94,7 @@ fn range(number: u32, start_ns: u64, end_ns: u64) -> RangeInstance {
         range: 0,
         start_ns,
         end_ns,
+        duration_ns: end_ns - start_ns,
         is_whole: true,
     }
 }
