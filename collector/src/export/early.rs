@@ -35,3 +35,36 @@ impl EarlyRanges {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(thread: u32, number: u32) -> RangeInstance {
+        RangeInstance {
+            process: 1,
+            thread,
+            number,
+            around: 0,
+            caller: 0,
+            range: 1,
+            start_ns: u64::from(number),
+            end_ns: 100,
+            duration_ns: 0,
+            is_whole: true,
+        }
+    }
+
+    #[test]
+    fn early_ranges_are_taken_once_in_the_order_of_their_begins() {
+        let mut early = EarlyRanges::default();
+        [range(1, 10), range(2, 11), range(1, 12), range(1, 13)].iter().for_each(|range| early.begins(range));
+        early.remove(&range(1, 12));
+        // The end of a range may come from another thread than its begin.
+        assert_eq!(early.thread_of(&range(7, 13)), Some(1));
+        assert_eq!(early.thread_of(&range(1, 12)), None);
+        assert_eq!(early.take(1, 1), [range(1, 10), range(1, 13)]);
+        assert_eq!(early.take(1, 1), []);
+        assert_eq!(early.take(1, 2), [range(2, 11)]);
+    }
+}

@@ -47,17 +47,16 @@ mod tests {
     use super::*;
 
     fn range(thread: u32, number: u32) -> RangeInstance {
-        let (process, around, caller, range, start_ns, end_ns) = (0, 0, 0, 1, 5, 9);
         RangeInstance {
-            process,
+            process: 0,
             thread,
             number,
-            around,
-            caller,
-            range,
-            start_ns,
-            end_ns,
-            duration_ns: end_ns - start_ns,
+            around: 0,
+            caller: 0,
+            range: 1,
+            start_ns: 5,
+            end_ns: 9,
+            duration_ns: 4,
             is_whole: true,
         }
     }
