@@ -128,8 +128,12 @@ impl Stacks {
             None if kept < STACKS_MAX => self.weights.entry(key).or_default(),
             None => {
                 let other = |process| StackKey::without_call(process, NO_DEVICE, Leaf::Other);
-                let has_row = kept < OTHERS_MAX || self.weights.contains_key(&other(key.process));
-                self.weights.entry(other(if has_row { key.process } else { NO_PROCESS })).or_default()
+                // `contains_key` here would keep the lookup above from being inlined.
+                match self.weights.get_mut(&other(key.process)) {
+                    Some(weight) => weight,
+                    None if kept < OTHERS_MAX => self.weights.entry(other(key.process)).or_default(),
+                    None => self.weights.entry(other(NO_PROCESS)).or_default(),
+                }
             }
         };
         weight.count += 1;

@@ -163,7 +163,10 @@ impl Join {
         let is_live = pending.is_live();
         if let Some(slot) = self.calls.slots.get_mut(index) {
             self.calls.live += usize::from(is_live);
-            if let Some(old) = slot.replace(Slot { key, value: pending }) {
+            // Mostly the old call is not needed any more, and is not worth copying.
+            let old = slot.take_if(|old| old.value.is_live());
+            *slot = Some(Slot { key, value: pending });
+            if let Some(old) = old {
                 self.lose_slot(old, out);
             }
         }
@@ -192,23 +195,23 @@ impl Join {
 
     /// Adds a device record, as an operation without a call.
     #[inline]
-    pub fn record(&mut self, key: JoinKey, record: Operation, out: &mut impl FnMut(JoinOutcome)) {
+    pub fn record(&mut self, key: JoinKey, mut record: Operation, out: &mut impl FnMut(JoinOutcome)) {
         if key.correlation == 0 {
             return out(JoinOutcome::Record(record));
         }
         if let Some(pending) = self.calls.get(key) {
             let was_live = pending.is_live();
-            let outcome = join_record(pending, record);
+            let is_new = pending.join(&mut record);
             let is_live = pending.is_live();
             self.calls.live -= usize::from(was_live && !is_live);
-            return out(outcome);
+            return out(if is_new { JoinOutcome::Record(record) } else { JoinOutcome::Double });
         }
         if let Some(pending) = self.overflow.get(key) {
-            let outcome = join_record(pending, record);
+            let is_new = pending.join(&mut record);
             if !pending.is_live() {
                 self.overflow.remove(key);
             }
-            return out(outcome);
+            return out(if is_new { JoinOutcome::Record(record) } else { JoinOutcome::Double });
         }
         if self.emitted_alone.take(key) {
             self.late_records += 1;
@@ -304,9 +307,4 @@ impl Join {
         left.into_iter().for_each(|(_, record)| out(JoinOutcome::Record(record)));
         self.held = 0;
     }
-}
-
-#[inline]
-fn join_record(pending: &mut PendingCall, record: Operation) -> JoinOutcome {
-    pending.join(record).map_or(JoinOutcome::Double, JoinOutcome::Record)
 }

@@ -26,20 +26,19 @@ pub(super) struct Out<'a, S> {
 }
 
 impl<S: Sink> Out<'_, S> {
-    pub fn outcome(&mut self, outcome: JoinOutcome) {
+    pub fn outcome(&mut self, mut outcome: JoinOutcome) {
         match outcome {
-            JoinOutcome::Record(record) => self.record(record),
+            JoinOutcome::Record(ref mut record) => self.record(record),
             JoinOutcome::Alone(call) => self.without_record(call),
             JoinOutcome::Double => self.counts.doubled_graph_records += 1,
         }
     }
 
     /// Emits a record, with its call if the call is known.
-    fn record(&mut self, mut operation: Operation) {
-        operation.call = match operation.call.take() {
-            Some(call) if fits(&operation, &call) => Some(call),
-            _ => self.unidentified.take(&operation),
-        };
+    fn record(&mut self, operation: &mut Operation) {
+        if !operation.call.as_ref().is_some_and(|call| fits(operation, call)) {
+            operation.call = self.unidentified.take(operation);
+        }
         if let Some(call) = &operation.call {
             operation.what = complete(operation.what, &call.detail, self.definitions);
         } else {
@@ -52,7 +51,7 @@ impl<S: Sink> Out<'_, S> {
             let launch_ticks = operation.call.as_ref().map_or(u64::MAX, |call| call.start_ticks);
             node.made = self.graphs.find(node.node, launch_ticks, self.definitions);
         }
-        self.progress.record(&operation);
+        self.progress.record(operation);
         if S::JUDGES
             && let (What::Kernel(kernel), Some(timing)) = (&operation.what, operation.timing)
         {
@@ -63,7 +62,7 @@ impl<S: Sink> Out<'_, S> {
             self.counts.timed += 1;
             self.counts.device_ns = self.counts.device_ns.saturating_add(timing.duration_ns);
         }
-        self.sink.operation(&operation, self.definitions);
+        self.sink.operation(operation, self.definitions);
     }
 
     /// The graph of a launch that was recorded as a whole. `number`: the graph's number in the record.

@@ -63,15 +63,15 @@ impl Form {
 }
 
 impl PendingCall {
-    /// Joins a record with the call; `None` if the record only repeats what was already emitted.
+    /// Joins a record with the call; false if the record only repeats what was already emitted.
     #[inline]
-    pub fn join(&mut self, mut record: Operation) -> Option<Operation> {
-        if self.many && !self.form.admits(&mut record, &mut self.nodes_ns) {
-            return None;
+    pub fn join(&mut self, record: &mut Operation) -> bool {
+        if self.many && !self.form.admits(record, &mut self.nodes_ns) {
+            return false;
         }
         self.matched = true;
         record.call = Some(self.call.clone());
-        Some(record)
+        true
     }
 
     /// Whether it still needs its slot.
