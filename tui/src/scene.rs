@@ -50,13 +50,17 @@ pub struct ProcessRow {
     pub gpu_percent: Option<u32>,
     /// Live allocations, if the process is traced.
     pub allocations: Option<u64>,
-    pub is_traced: bool,
+    /// `None` for a host's pid, which no session in this container knows, and while a session is silent.
+    pub is_traced: Option<bool>,
 }
 
 /// A session that records programs, as its collector reports it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SessionView {
     pub pid: u32,
+    /// Why nothing else is known: its collector did not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     pub command: String,
     pub output: String,
     pub launches: u64,

@@ -55,7 +55,7 @@ pub fn device(frame: &mut Frame<'_>, area: Rect, device: &DeviceView, glyphs: &G
         frame.render_widget(Paragraph::new(text), rows_of(inner, at, 1));
         at += 1;
     }
-    let curve_rows = inner.height.saturating_sub(at + 1).clamp(0, 6);
+    let curve_rows = inner.height.saturating_sub(at + 1).min(8);
     let curve = history(&device.history, HISTORY_SAMPLES, (inner.width, curve_rows), glyphs, palette);
     frame.render_widget(Paragraph::new(curve), rows_of(inner, at, curve_rows));
     frame.render_widget(Paragraph::new(pcie(device)), rows_of(inner, at + curve_rows, 1));
@@ -87,9 +87,19 @@ fn memory(device: &DeviceView, columns: u16, glyphs: &Glyphs, palette: Palette) 
     vec![
         Line::raw(format!("Used:   {} / {}", or_unknown(of.used, bytes), or_unknown(of.total, bytes))),
         Line::raw(format!("Free:   {}", or_unknown(of.free, bytes))),
-        Line::raw(format!("Allocs: {}", device.allocations.map_or_else(|| "not traced".to_owned(), count))),
+        Line::raw(format!("Allocs: {}", allocations(device))),
         Line::from(last),
     ]
+}
+
+/// Pids of the host cannot be matched with traced programs, so nothing is said of those.
+fn allocations(device: &DeviceView) -> String {
+    let is_hidden = device.sample.processes.iter().flatten().any(|process| process.is_host_pid);
+    match device.allocations {
+        Some(allocations) => count(allocations),
+        None if is_hidden => "N/A".to_owned(),
+        None => "not traced".to_owned(),
+    }
 }
 
 fn power(device: &DeviceView, glyphs: &Glyphs, palette: Palette, is_tall: bool) -> Vec<Line<'static>> {
