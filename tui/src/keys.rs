@@ -16,13 +16,15 @@ const PAGE_ROWS: isize = 10;
 pub enum Action {
     Nothing,
     Quit,
+    /// Stop the program until the shell continues it.
+    Stop,
     /// Send a signal to a process; the user confirmed it.
     Signal(Pending),
 }
 
 /// The keys that help lists, and what each does.
 pub const HELP: [(&str, &str); 12] = [
-    ("q, Ctrl-C", "leave"),
+    ("q, Ctrl-C", "leave; Ctrl-Z stops it until fg"),
     ("h, ?", "this page"),
     ("Tab, 1 to 5", "the next table, or that one; Shift-Tab: the one before"),
     ("Left, Right", "another device"),
@@ -43,6 +45,9 @@ pub fn key(event: KeyEvent, view: &mut View, scene: &Scene) -> Action {
     }
     if event.code == KeyCode::Char('c') && event.modifiers.contains(KeyModifiers::CONTROL) {
         return Action::Quit;
+    }
+    if event.code == KeyCode::Char('z') && event.modifiers.contains(KeyModifiers::CONTROL) {
+        return Action::Stop;
     }
     view.message.clear();
     if view.edits_filter {

@@ -12,6 +12,9 @@ pub struct Scene {
     pub processes: Vec<ProcessRow>,
     /// Sessions of this user that record programs on this machine.
     pub sessions: Vec<SessionView>,
+    /// Whether devices are still being opened.
+    #[serde(skip)]
+    pub is_opening: bool,
     /// What could not be read, one line each.
     pub problems: Vec<String>,
     /// The time of day as the header shows it, `12:01:33`.

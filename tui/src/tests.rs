@@ -98,6 +98,7 @@ fn scene() -> Scene {
         devices: vec![device(0)],
         processes: vec![process(1), process(2)],
         sessions: vec![session()],
+        is_opening: false,
         problems: Vec::new(),
         time: "12:01:33".into(),
     }
@@ -176,6 +177,59 @@ fn every_table_shows_its_rows() {
 }
 
 #[test]
+fn page_of_keys_is_whole_on_80_by_24() {
+    let scene = Scene { devices: (0..8).map(device).collect(), ..scene() };
+    let frame = text(&scene, &View { shows_help: true, ..View::default() }, (80, 24));
+    for (keys, what) in crate::keys::HELP {
+        assert!(frame.contains(keys) && frame.contains(what), "{keys} is missing in\n{frame}");
+    }
+    assert!(frame.contains("TX goes to the host."), "{frame}");
+}
+
+#[test]
+fn counters_of_a_session_are_whole_on_80_columns() {
+    let mut busy = scene();
+    busy.sessions[0] = SessionView { host_calls: 98_765_432, device_records: 98_765_432, ..session() };
+    let frame = text(&busy, &View { tab: Tab::Kernels, ..View::default() }, (80, 24));
+    assert!(frame.contains("98,765,432 device records") && frame.contains("TIME "), "{frame}");
+}
+
+#[test]
+fn table_of_many_rows_scrolls_to_the_selected_one() {
+    let mut long = scene();
+    let row = |at: u64| TableRow { name: format!("kernel_{at}_"), calls: at, ..TableRow::default() };
+    long.sessions[0].tables.kernels = (0..100).map(row).collect();
+    let mut view = View { tab: Tab::Kernels, ..View::default() };
+    view.step(isize::MAX, &long);
+    view.fit(&long);
+    let frame = text(&long, &view, (80, 24));
+    assert!(frame.contains("kernel_99_") && !frame.contains("kernel_0_"), "{frame}");
+}
+
+#[test]
+fn what_nobody_knows_is_not_called_untraced() {
+    let mut silent = scene();
+    let problem = Some("its collector has not answered".to_owned());
+    silent.sessions = vec![SessionView { pid: 900, problem, ..SessionView::default() }];
+    silent.processes[0].is_traced = None;
+    silent.devices[0].allocations = None;
+    assert!(text(&silent, &View::default(), (80, 24)).contains("Allocs: N/A"));
+    let kernels = text(&silent, &View { tab: Tab::Kernels, ..View::default() }, (80, 24));
+    assert!(kernels.contains("Session 900\nits collector has not answered\n"), "{kernels}");
+}
+
+#[test]
+fn empty_screen_says_what_to_do() {
+    let frame = |scene: &Scene| text(scene, &View::default(), (80, 24));
+    let empty = Scene { devices: Vec::new(), processes: Vec::new(), sessions: Vec::new(), ..scene() };
+    assert!(frame(&empty).contains("gputrace doctor") && frame(&empty).contains("no GPU"));
+    let opening = Scene { is_opening: true, ..empty };
+    assert!(frame(&opening).contains("reading the devices") && !frame(&opening).contains("doctor"));
+    let idle = Scene { processes: Vec::new(), ..scene() };
+    assert!(frame(&idle).contains("No process uses a GPU now."));
+}
+
+#[test]
 fn several_devices_have_a_line_each_and_one_is_in_detail() {
     let scene = Scene { devices: (0..3).map(device).collect(), ..scene() };
     let frame = text(&scene, &View { device: 2, ..View::default() }, (90, 30));
@@ -233,8 +287,10 @@ fn every_size_has_a_frame() {
 
 #[test]
 fn frame_without_utf8_is_ascii() {
+    let mut named = scene();
+    named.processes[0].command = Some("größe 東京".into());
     for tab in Tab::ALL {
-        let frame = text(&scene(), &View { tab, ..View::default() }, (100, 40));
+        let frame = text(&named, &View { tab, ..View::default() }, (100, 40));
         assert!(frame.is_ascii(), "{frame}");
     }
 }

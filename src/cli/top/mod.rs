@@ -21,7 +21,6 @@ use sessions::Sessions;
 
 /// The size of a frame that goes to no terminal, without COLUMNS and LINES.
 const PLAIN_SIZE: (u16, u16) = (120, 45);
-const READING: &str = "reading the devices";
 /// At the beginning, the screen is drawn this often: devices and sessions answer one after another.
 const FIRST_INTERVAL: Duration = Duration::from_millis(150);
 const SETTLING: Duration = Duration::from_secs(3);
@@ -128,7 +127,7 @@ fn watch(mut terminal: Terminal, interval: Duration) -> Result<u8, Failure> {
     thread::Builder::new().name("gputrace-devices".into()).spawn(open).map_err(failed)?;
     let mut devices = None;
     let sessions = Sessions::start(interval);
-    let mut scene = Scene { problems: vec![READING.to_owned()], ..Scene::default() };
+    let mut scene = Scene { is_opening: true, ..Scene::default() };
     let (mut view, mut has_chosen) = (View::default(), false);
     let begin = Instant::now();
     let mut due = begin;
@@ -157,6 +156,7 @@ fn watch(mut terminal: Terminal, interval: Duration) -> Result<u8, Failure> {
         has_chosen = true;
         match key(pressed, &mut view, &scene) {
             Action::Nothing => {}
+            Action::Stop => terminal.stop(),
             Action::Quit => return Ok(exit_code::SUCCESS),
             Action::Signal(pending) => {
                 let is_there = devices.as_ref().is_some_and(|devices| is_there(pending.pid, &scene, devices));

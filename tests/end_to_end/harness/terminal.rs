@@ -44,7 +44,7 @@ fn terminal(rows: u16, columns: u16) -> (OwnedFd, OwnedFd) {
     unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
 }
 
-/// A program that has a terminal of 40 rows and 120 columns for itself, and somebody at its keys.
+/// A program that has a terminal for itself, of 40 rows and 120 columns unless a test wants another size, and
 pub struct OnTerminal {
     pub child: Child,
     keys: File,
@@ -57,7 +57,12 @@ pub struct OnTerminal {
 impl OnTerminal {
     #[track_caller]
     pub fn start(command: &mut Command) -> OnTerminal {
-        let (ours, theirs) = terminal(40, 120);
+        OnTerminal::start_of_size(command, 40, 120)
+    }
+
+    #[track_caller]
+    pub fn start_of_size(command: &mut Command, rows: u16, columns: u16) -> OnTerminal {
+        let (ours, theirs) = terminal(rows, columns);
         for attach in [Command::stdin, Command::stdout, Command::stderr] {
             attach(command, theirs.try_clone().unwrap());
         }
@@ -75,6 +80,15 @@ impl OnTerminal {
 
     pub fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Changes the size, without a signal: the terminal is not the program's controlling one.
+    #[track_caller]
+    pub fn resize(&self, rows: u16, columns: u16) {
+        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: ioctl reads one winsize, which outlives the call.
+        let set = unsafe { libc::ioctl(self.theirs.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
     }
 
     /// Everything that the terminal was sent.

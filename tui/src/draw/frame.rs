@@ -40,7 +40,7 @@ pub fn draw(frame: &mut Frame<'_>, scene: &Scene, view: &View, glyphs: &Glyphs, 
     } else {
         devices::devices(frame, list_area, (scene, view), glyphs, palette);
         if let Some(chosen) = scene.devices.get(view.device) {
-            device::device(frame, panel_area, chosen, glyphs, palette);
+            device::device(frame, panel_area, (scene, chosen), glyphs, palette);
         }
         body(frame, body_area, scene, view, glyphs, palette);
     }
@@ -77,6 +77,7 @@ fn header<'t>(scene: &Scene, view: &View, palette: Palette) -> Line<'t> {
     let driver = first.and_then(|info| info.driver_version.as_deref());
     let driver = driver.map_or_else(String::new, |version| format!(", driver {}", printable(version)));
     let devices = match scene.devices.len() {
+        0 if scene.is_opening => "reading the devices".to_owned(),
         0 => "no GPU".to_owned(),
         1 => "1 GPU".to_owned(),
         several => format!("{several} GPUs"),

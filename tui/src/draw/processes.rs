@@ -36,6 +36,7 @@ pub fn processes(frame: &mut Frame<'_>, area: Rect, (scene, view): (&Scene, &Vie
 
 fn why_empty(scene: &Scene) -> &'static str {
     match scene {
+        _ if scene.is_opening => "",
         _ if !scene.processes.is_empty() => "No process has the text of the filter. Esc shows all.",
         _ if !scene.devices.is_empty() => "No process uses a GPU now.",
         _ if scene.sessions.is_empty() => {

@@ -40,6 +40,11 @@ pub fn session(
             .areas(area);
     frame.render_widget(Paragraph::new(heading(session, view.session, scene.sessions.len())), head);
     frame.render_widget(Paragraph::new(counters).wrap(Wrap { trim: true }), counter_area);
+    if view.tab.rows(session).is_empty() {
+        let text = "Nothing so far. Sessions that keep their last seconds only have no tables.";
+        frame.render_widget(Paragraph::new(text), body);
+        return;
+    }
     let rows = view.rows(session);
     let mut state = TableState::new().with_selected((!rows.is_empty()).then_some(view.row));
     let has_bytes = view.tab == Tab::Copies;
@@ -74,8 +79,8 @@ pub fn session(
 
 fn heading<'t>(session: &SessionView, index: usize, sessions: usize) -> Line<'t> {
     let which = if sessions > 1 { format!(" ({} of {sessions}, n: next)", index + 1) } else { String::new() };
-    let command = printable(&session.command);
-    Line::raw(format!("Session {}{which}: {command}", session.pid))
+    let separator = if session.command.is_empty() { "" } else { ": " };
+    Line::raw(format!("Session {}{which}{separator}{}", session.pid, printable(&session.command)))
 }
 
 fn counters<'t>(session: &SessionView, palette: Palette) -> Line<'t> {
