@@ -11,7 +11,7 @@ use crate::harness::nvml::{DEVICE, gputrace_with};
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
 use crate::harness::session::{Session, eventually};
-use crate::harness::terminal::OnTerminal;
+use crate::harness::terminal::{OnTerminal, UnreadTerminal};
 use crate::harness::tool::{count, gputrace};
 
 const SECOND_SCREEN: &str = "\x1b[?1049h";
@@ -189,6 +189,17 @@ fn stopped_screen_restores_the_terminal_and_takes_it_again() {
     screen.press("q");
     assert_eq!(screen.child.wait().unwrap().code(), Some(0));
     assert!(screen.is_restored());
+}
+
+/// As over a network connection that is gone.
+#[test]
+fn terminal_that_nobody_reads_does_not_keep_the_screen_from_its_end() {
+    let folder = Folder::new();
+    let mut screen = UnreadTerminal::start(top_with(DEVICE, &folder).args(["--interval", "0.1"]));
+    screen.waits_until_full();
+    // SAFETY: kill takes plain numbers; the child was not waited for.
+    unsafe { libc::kill(screen.child.id() as libc::pid_t, libc::SIGTERM) };
+    assert_eq!(screen.child.wait().unwrap().signal(), Some(libc::SIGTERM));
 }
 
 #[test]

@@ -50,6 +50,9 @@ const TAKE: &[u8] = b"\x1b[?1049h\x1b[2J\x1b[?25l";
 /// Shows the cursor and leaves the second screen.
 const RESTORE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 
+/// How long a signal waits for a terminal that takes nothing.
+const WRITABLE_LIMIT_MS: libc::c_int = 200;
+
 /// The attributes before raw mode. Set once, before any handler is installed.
 static SAVED: OnceLock<libc::termios> = OnceLock::new();
 /// The attributes of raw mode. Set once, before any handler is installed.
@@ -159,14 +162,19 @@ impl Drop for Terminal {
     }
 }
 
-/// Restores the terminal if it is taken. Async-signal-safe: write, tcsetattr and atomics only.
+/// Restores the terminal if it is taken. Async-signal-safe: poll, write, tcsetattr and atomics only.
 fn restore() {
     if !IS_SHOWN.swap(false, Ordering::SeqCst) {
         return;
     }
-    // SAFETY: a live buffer and its length; the result changes nothing, since there is no other way to
-    // restore.
-    unsafe { libc::write(libc::STDOUT_FILENO, RESTORE.as_ptr().cast(), RESTORE.len()) };
+    let mut stdout = libc::pollfd { fd: libc::STDOUT_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: a live pollfd; then a live buffer and its length. The results change nothing, since there is no
+    // other way to restore. A terminal that nobody reads must not keep the program from its end.
+    unsafe {
+        if libc::poll(&raw mut stdout, 1, WRITABLE_LIMIT_MS) == 1 {
+            libc::write(libc::STDOUT_FILENO, RESTORE.as_ptr().cast(), RESTORE.len());
+        }
+    }
     if let Some(saved) = SAVED.get() {
         // SAFETY: tcsetattr reads one termios, which is never changed once it is set.
         unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, saved) };

@@ -110,3 +110,32 @@ impl OnTerminal {
         settings.c_lflag & (libc::ICANON | libc::ECHO) == libc::ICANON | libc::ECHO
     }
 }
+
+/// A program on a terminal of 200 rows and 400 columns that nobody reads.
+pub struct UnreadTerminal {
+    pub child: Child,
+    _ours: OwnedFd,
+    theirs: OwnedFd,
+}
+
+impl UnreadTerminal {
+    #[track_caller]
+    pub fn start(command: &mut Command) -> UnreadTerminal {
+        let (ours, theirs) = terminal(200, 400);
+        for attach in [Command::stdin, Command::stdout, Command::stderr] {
+            attach(command, theirs.try_clone().unwrap());
+        }
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        UnreadTerminal { child, _ours: ours, theirs }
+    }
+
+    /// Waits until the terminal takes nothing more.
+    #[track_caller]
+    pub fn waits_until_full(&self) {
+        eventually("a full terminal", || {
+            let mut theirs = libc::pollfd { fd: self.theirs.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+            // SAFETY: a live pollfd, and one of them.
+            (unsafe { libc::poll(&raw mut theirs, 1, 0) } == 0).then_some(())
+        });
+    }
+}
