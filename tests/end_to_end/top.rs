@@ -196,7 +196,7 @@ fn stopped_screen_restores_the_terminal_and_takes_it_again() {
 fn terminal_that_nobody_reads_does_not_keep_the_screen_from_its_end() {
     let folder = Folder::new();
     let mut screen = UnreadTerminal::start(top_with(DEVICE, &folder).args(["--interval", "0.1"]));
-    screen.waits_until_full();
+    screen.fill_by("h");
     // SAFETY: kill takes plain numbers; the child was not waited for.
     unsafe { libc::kill(screen.child.id() as libc::pid_t, libc::SIGTERM) };
     assert_eq!(screen.child.wait().unwrap().signal(), Some(libc::SIGTERM));

@@ -114,7 +114,7 @@ impl OnTerminal {
 /// A program on a terminal of 200 rows and 400 columns that nobody reads.
 pub struct UnreadTerminal {
     pub child: Child,
-    _ours: OwnedFd,
+    keys: File,
     theirs: OwnedFd,
 }
 
@@ -126,13 +126,14 @@ impl UnreadTerminal {
             attach(command, theirs.try_clone().unwrap());
         }
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        UnreadTerminal { child, _ours: ours, theirs }
+        UnreadTerminal { child, keys: File::from(ours), theirs }
     }
 
-    /// Waits until the terminal takes nothing more.
+    /// Presses that key until the terminal takes nothing more.
     #[track_caller]
-    pub fn waits_until_full(&self) {
+    pub fn fill_by(&mut self, key: &str) {
         eventually("a full terminal", || {
+            self.keys.write_all(key.as_bytes()).unwrap();
             let mut theirs = libc::pollfd { fd: self.theirs.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
             // SAFETY: a live pollfd, and one of them.
             (unsafe { libc::poll(&raw mut theirs, 1, 0) } == 0).then_some(())
