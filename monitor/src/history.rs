@@ -29,9 +29,18 @@ impl History {
 
     /// The samples of that long until now, oldest first.
     pub fn last(&self, duration: Duration) -> Vec<GpuMetrics> {
+        self.map(duration, GpuMetrics::clone)
+    }
+
+    /// One value of each of them.
+    pub fn map<T>(&self, duration: Duration, value: impl Fn(&GpuMetrics) -> T) -> Vec<T> {
         let begin = Instant::now().checked_sub(duration);
         let is_in = |sample: &&GpuMetrics| begin.is_none_or(|begin| sample.timestamp >= begin);
-        self.samples.iter().filter(is_in).cloned().collect()
+        self.samples.iter().filter(is_in).map(value).collect()
+    }
+
+    pub fn latest(&self) -> Option<&GpuMetrics> {
+        self.samples.back()
     }
 }
 

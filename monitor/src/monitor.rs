@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use crate::background::{GpuMonitorHandle, ended};
 use crate::config::MonitorConfig;
 use crate::device::GpuDeviceInfo;
 use crate::error::GpuMonitorError;
+use crate::history::History;
 use crate::inventory::Inventory;
 use crate::metrics::GpuMetrics;
 use crate::source::Backend;
@@ -116,7 +117,21 @@ impl GpuMonitor {
     /// The samples of that long until now, oldest first, at most [`MonitorConfig::history_size`]: those of
     /// the background collection, or all that were taken if the configuration has it off.
     pub fn history(&self, duration: Duration) -> Vec<GpuMetrics> {
-        self.shared.history.lock().unwrap_or_else(PoisonError::into_inner).last(duration)
+        self.kept().last(duration)
+    }
+
+    /// One value of each of those samples, which saves copying them. The device's thread waits meanwhile.
+    pub fn history_of<T>(&self, duration: Duration, value: impl Fn(&GpuMetrics) -> T) -> Vec<T> {
+        self.kept().map(duration, value)
+    }
+
+    /// The newest of those samples, however old it is.
+    pub fn latest(&self) -> Option<GpuMetrics> {
+        self.kept().latest().cloned()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, History> {
+        self.shared.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many samples fell out because an earlier one, or its callback, took longer than the interval.

@@ -52,10 +52,15 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     Ok(exit_code::SUCCESS)
 }
 
-/// Why nothing can be read, with the first problem that something can be done about.
+/// The problem that tells most where nothing can be read: another one than a missing driver, if there is any.
+pub fn telling(problems: &[GpuMonitorError]) -> Option<&GpuMonitorError> {
+    let has_driver = |problem: &&GpuMonitorError| !matches!(problem, GpuMonitorError::NoDriver(_));
+    problems.iter().find(has_driver).or(problems.first())
+}
+
+/// Why nothing can be read.
 pub fn no_device(problems: &[GpuMonitorError]) -> Failure {
-    let is_absent = |problem: &&GpuMonitorError| !matches!(problem, GpuMonitorError::NoDriver(_));
-    let Some(problem) = problems.iter().find(is_absent).or(problems.first()) else {
+    let Some(problem) = telling(problems) else {
         return Failure::new("no GPU was found");
     };
     let failure = Failure::new(format!("no GPU can be read: {problem}"));

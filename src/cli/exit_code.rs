@@ -8,7 +8,8 @@ pub use gputrace_collector::error::exit_code as collector;
 
 /// All went well.
 pub const SUCCESS: u8 = 0;
-/// `doctor`: tracing cannot work here; `devices`, `monitor`: no GPU can be read. Otherwise: a failure with no
+/// `doctor`: tracing cannot work here; `devices`, `monitor`: no GPU can be read; `top --once`: there is
+/// nothing to show. Otherwise: a failure with no
 /// code of its own.
 pub const FAILED: u8 = 1;
 /// The command line, or the length of a flight recorder, is wrong; attaching to a running process is asked
@@ -29,7 +30,7 @@ pub const TABLE: [(u8, &str); 14] = [
     (
         FAILED,
         "failed; doctor: tracing cannot work here; demo: the workload failed; ctl: nothing was dumped;\n\
-         devices, monitor: no GPU can be read",
+         devices, monitor: no GPU can be read; top --once: there is no GPU and no traced program",
     ),
     (
         USAGE,

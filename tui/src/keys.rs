@@ -8,22 +8,28 @@ use crate::view::{Pending, ProcessOrder, Tab, View};
 /// Longer filters are of no use on a screen.
 const FILTER_LETTERS_MAX: usize = 60;
 
+/// What PageUp and PageDown go.
+const PAGE_ROWS: isize = 10;
+
 /// What the caller does after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Nothing,
     Quit,
+    /// Stop the program until the shell continues it.
+    Stop,
     /// Send a signal to a process; the user confirmed it.
     Signal(Pending),
 }
 
 /// The keys that help lists, and what each does.
-pub const HELP: [(&str, &str); 11] = [
-    ("q, Ctrl-C", "leave"),
+pub const HELP: [(&str, &str); 12] = [
+    ("q, Ctrl-C", "leave; Ctrl-Z stops it until fg"),
     ("h, ?", "this page"),
-    ("Tab, 1 to 5", "the next table, or that one"),
+    ("Tab, 1 to 5", "the next table, or that one; Shift-Tab: the one before"),
     ("Left, Right", "another device"),
-    ("Up, Down", "select a process"),
+    ("Up, Down", "select a row; j and k do the same"),
+    ("PageUp, Home", "select a row far up or at the top; PageDown and End: down"),
     ("n", "the next traced session"),
     ("s", "sort processes by memory, utilisation, pid, command"),
     ("/", "show only rows that contain a text; Esc shows all"),
@@ -39,6 +45,9 @@ pub fn key(event: KeyEvent, view: &mut View, scene: &Scene) -> Action {
     }
     if event.code == KeyCode::Char('c') && event.modifiers.contains(KeyModifiers::CONTROL) {
         return Action::Quit;
+    }
+    if event.code == KeyCode::Char('z') && event.modifiers.contains(KeyModifiers::CONTROL) {
+        return Action::Stop;
     }
     view.message.clear();
     if view.edits_filter {
@@ -58,16 +67,24 @@ pub fn key(event: KeyEvent, view: &mut View, scene: &Scene) -> Action {
         KeyCode::Char('h' | '?') => view.shows_help = !view.shows_help,
         KeyCode::Esc if view.shows_help => view.shows_help = false,
         KeyCode::Esc => view.filter.clear(),
-        KeyCode::Tab => view.tab = after(&Tab::ALL, view.tab),
+        KeyCode::Tab => view.turn_to(after(&Tab::ALL, view.tab)),
+        KeyCode::BackTab => {
+            let before = (1..Tab::ALL.len()).fold(view.tab, |tab, _| after(&Tab::ALL, tab));
+            view.turn_to(before);
+        }
         KeyCode::Char(digit @ '1'..='5') => {
             let index = digit.to_digit(10).map_or(0, |digit| digit as usize - 1);
-            view.tab = Tab::ALL.get(index).copied().unwrap_or_default();
+            view.turn_to(Tab::ALL.get(index).copied().unwrap_or_default());
         }
         KeyCode::Left => view.device = view.device.saturating_sub(1),
         KeyCode::Right => view.device += 1,
-        KeyCode::Up => view.selected = view.selected.saturating_sub(1),
-        KeyCode::Down => view.selected += 1,
-        KeyCode::Char('n') => view.session = (view.session + 1) % scene.sessions.len().max(1),
+        KeyCode::Up | KeyCode::Char('k') => view.step(-1, scene),
+        KeyCode::Down | KeyCode::Char('j') => view.step(1, scene),
+        KeyCode::PageUp => view.step(-PAGE_ROWS, scene),
+        KeyCode::PageDown => view.step(PAGE_ROWS, scene),
+        KeyCode::Home => view.step(isize::MIN, scene),
+        KeyCode::End => view.step(isize::MAX, scene),
+        KeyCode::Char('n') => next_session(view, scene),
         KeyCode::Char('s') => view.order = after(&ProcessOrder::ALL, view.order),
         KeyCode::Char('/') => view.edits_filter = true,
         KeyCode::Char('p' | ' ') => view.is_paused = !view.is_paused,
@@ -77,6 +94,13 @@ pub fn key(event: KeyEvent, view: &mut View, scene: &Scene) -> Action {
     }
     view.fit(scene);
     Action::Nothing
+}
+
+fn next_session(view: &mut View, scene: &Scene) {
+    (view.session, view.row) = ((view.session + 1) % scene.sessions.len().max(1), 0);
+    if view.tab == Tab::Processes && !scene.sessions.is_empty() {
+        view.turn_to(Tab::Kernels);
+    }
 }
 
 fn edit_filter(code: KeyCode, view: &mut View) {
@@ -129,7 +153,7 @@ mod tests {
             memory: None,
             gpu_percent: None,
             allocations: None,
-            is_traced: false,
+            is_traced: Some(false),
         };
         Scene { processes: vec![row(10, false), row(20, true)], ..Scene::default() }
     }

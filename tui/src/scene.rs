@@ -12,6 +12,9 @@ pub struct Scene {
     pub processes: Vec<ProcessRow>,
     /// Sessions of this user that record programs on this machine.
     pub sessions: Vec<SessionView>,
+    /// Whether devices are still being opened.
+    #[serde(skip)]
+    pub is_opening: bool,
     /// What could not be read, one line each.
     pub problems: Vec<String>,
     /// The time of day as the header shows it, `12:01:33`.
@@ -50,13 +53,17 @@ pub struct ProcessRow {
     pub gpu_percent: Option<u32>,
     /// Live allocations, if the process is traced.
     pub allocations: Option<u64>,
-    pub is_traced: bool,
+    /// `None` for a host's pid, which no session in this container knows, and while a session is silent.
+    pub is_traced: Option<bool>,
 }
 
 /// A session that records programs, as its collector reports it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SessionView {
     pub pid: u32,
+    /// Why nothing else is known: its collector did not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     pub command: String,
     pub output: String,
     pub launches: u64,

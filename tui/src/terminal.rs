@@ -21,13 +21,44 @@ use crate::palette::{Glyphs, Palette};
 use crate::scene::Scene;
 use crate::view::View;
 
-/// Signals whose default ends a program, and that a user or the system sends.
-const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+/// Signals whose default ends a program.
+const ENDING: [i32; 21] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGSEGV,
+    libc::SIGSYS,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+];
+/// Shows the second screen, empty, and hides the cursor.
+const TAKE: &[u8] = b"\x1b[?1049h\x1b[2J\x1b[?25l";
 /// Shows the cursor and leaves the second screen.
 const RESTORE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 
+/// How long a signal waits for a terminal that takes nothing.
+const WRITABLE_LIMIT_MS: libc::c_int = 200;
+
 /// The attributes before raw mode. Set once, before any handler is installed.
 static SAVED: OnceLock<libc::termios> = OnceLock::new();
+/// The attributes of raw mode. Set once, before any handler is installed.
+static RAW: OnceLock<libc::termios> = OnceLock::new();
+/// Whether the screen is blank, after the program was stopped.
+static IS_BLANK: AtomicBool = AtomicBool::new(false);
 /// Whether the second screen is shown.
 static IS_SHOWN: AtomicBool = AtomicBool::new(false);
 
@@ -81,7 +112,9 @@ impl Terminal {
         let mut raw = saved;
         // SAFETY: cfmakeraw changes the termios that it is given.
         unsafe { libc::cfmakeraw(&raw mut raw) };
-        ENDING.iter().for_each(|signal| handle(*signal));
+        let raw = *RAW.get_or_init(|| raw);
+        ENDING.iter().for_each(|signal| handle(*signal, ends));
+        handle(libc::SIGTSTP, stops);
         // SAFETY: tcsetattr reads one termios, which outlives the call.
         if unsafe { libc::tcsetattr(stdin, libc::TCSANOW, &raw const raw) } != 0 {
             return Err(io::Error::last_os_error().into());
@@ -103,7 +136,17 @@ impl Terminal {
 
     pub fn show(&mut self, scene: &Scene, view: &View) -> io::Result<()> {
         let (glyphs, palette) = (self.glyphs, self.palette);
+        if IS_BLANK.swap(false, Ordering::SeqCst) {
+            // Forgets what was drawn. clear() would ask the terminal for its cursor and wait for the answer.
+            self.inner.swap_buffers();
+        }
         self.inner.draw(|frame| draw(frame, scene, view, &glyphs, palette)).map(drop)
+    }
+
+    /// Stops the program, as Ctrl-Z does elsewhere; returns when it is continued.
+    pub fn stop(&self) {
+        // SAFETY: raise takes a plain number.
+        unsafe { libc::raise(libc::SIGTSTP) };
     }
 
     /// Waits that long for a key or another event of the terminal.
@@ -119,14 +162,19 @@ impl Drop for Terminal {
     }
 }
 
-/// Restores the terminal if it is taken. Async-signal-safe: write, tcsetattr and atomics only.
+/// Restores the terminal if it is taken. Async-signal-safe: poll, write, tcsetattr and atomics only.
 fn restore() {
     if !IS_SHOWN.swap(false, Ordering::SeqCst) {
         return;
     }
-    // SAFETY: a live buffer and its length; the result changes nothing, since there is no other way to
-    // restore.
-    unsafe { libc::write(libc::STDOUT_FILENO, RESTORE.as_ptr().cast(), RESTORE.len()) };
+    let mut stdout = libc::pollfd { fd: libc::STDOUT_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: a live pollfd; then a live buffer and its length. The results change nothing, since there is no
+    // other way to restore. A terminal that nobody reads must not keep the program from its end.
+    unsafe {
+        if libc::poll(&raw mut stdout, 1, WRITABLE_LIMIT_MS) == 1 {
+            libc::write(libc::STDOUT_FILENO, RESTORE.as_ptr().cast(), RESTORE.len());
+        }
+    }
     if let Some(saved) = SAVED.get() {
         // SAFETY: tcsetattr reads one termios, which is never changed once it is set.
         unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, saved) };
@@ -143,8 +191,33 @@ extern "C" fn ends(signal: libc::c_int) {
     }
 }
 
+extern "C" fn stops(signal: libc::c_int) {
+    restore();
+    // SAFETY: all calls are async-signal-safe and take plain numbers and live locals. The signal is unblocked
+    // here, so raise stops the program, and returns when it is continued.
+    unsafe {
+        let mut one: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut one);
+        libc::sigaddset(&raw mut one, signal);
+        libc::signal(signal, libc::SIG_DFL);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const one, std::ptr::null_mut());
+        libc::raise(signal);
+    }
+    handle(signal, stops);
+    if let Some(raw) = RAW.get() {
+        IS_SHOWN.store(true, Ordering::SeqCst);
+        IS_BLANK.store(true, Ordering::SeqCst);
+        // SAFETY: tcsetattr reads one termios, which is never changed once it is set; write gets a live
+        // buffer and its length.
+        unsafe {
+            libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, raw);
+            libc::write(libc::STDOUT_FILENO, TAKE.as_ptr().cast(), TAKE.len());
+        }
+    }
+}
+
 /// Installs the handler, unless the signal is ignored: who started the program wants it to go on.
-fn handle(signal: i32) {
+fn handle(signal: i32, handler: extern "C" fn(libc::c_int)) {
     // SAFETY: a sigaction of zeroes is a valid one; the calls read and write live structures, and the handler
     // calls only async-signal-safe functions.
     unsafe {
@@ -154,7 +227,9 @@ fn handle(signal: i32) {
             return;
         }
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = ends as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        action.sa_sigaction = handler as libc::sighandler_t;
+        // A stack that overflowed has no room for a handler; threads of Rust's have another one for it.
+        action.sa_flags = libc::SA_ONSTACK;
         libc::sigemptyset(&raw mut action.sa_mask);
         libc::sigaction(signal, &raw const action, std::ptr::null_mut());
     }

@@ -69,7 +69,7 @@ fn process(pid: u32) -> ProcessRow {
         memory: Some(u64::from(pid) * GIB),
         gpu_percent: Some(pid),
         allocations: (pid == 1).then_some(1247),
-        is_traced: pid == 1,
+        is_traced: (pid != 2).then_some(pid == 1),
     }
 }
 
@@ -98,6 +98,7 @@ fn scene() -> Scene {
         devices: vec![device(0)],
         processes: vec![process(1), process(2)],
         sessions: vec![session()],
+        is_opening: false,
         problems: Vec::new(),
         time: "12:01:33".into(),
     }
@@ -163,7 +164,7 @@ fn every_table_shows_its_rows() {
         kernels.contains("3.0 ms") && kernels.contains("75.0 %") && kernels.contains("gemm"),
         "{kernels}"
     );
-    assert!(kernels.contains("nothing lost, 41 ns a hook, 4321 events/s, 12,345 launches"), "{kernels}");
+    assert!(kernels.contains("nothing lost, 41 ns a hook, 4,321 events/s, 12,345 launches"), "{kernels}");
     assert!(shown(Tab::Lines).contains("train_step train.py:64"));
     let streams = shown(Tab::Streams);
     assert!(streams.contains("default stream") && streams.contains("N/A"), "{streams}");
@@ -173,6 +174,59 @@ fn every_table_shows_its_rows() {
         text(&without, &View { tab: Tab::Kernels, ..View::default() }, (100, 30))
             .contains("gputrace run -- CMD")
     );
+}
+
+#[test]
+fn page_of_keys_is_whole_on_80_by_24() {
+    let scene = Scene { devices: (0..8).map(device).collect(), ..scene() };
+    let frame = text(&scene, &View { shows_help: true, ..View::default() }, (80, 24));
+    for (keys, what) in crate::keys::HELP {
+        assert!(frame.contains(keys) && frame.contains(what), "{keys} is missing in\n{frame}");
+    }
+    assert!(frame.contains("TX goes to the host."), "{frame}");
+}
+
+#[test]
+fn counters_of_a_session_are_whole_on_80_columns() {
+    let mut busy = scene();
+    busy.sessions[0] = SessionView { host_calls: 98_765_432, device_records: 98_765_432, ..session() };
+    let frame = text(&busy, &View { tab: Tab::Kernels, ..View::default() }, (80, 24));
+    assert!(frame.contains("98,765,432 device records") && frame.contains("TIME "), "{frame}");
+}
+
+#[test]
+fn table_of_many_rows_scrolls_to_the_selected_one() {
+    let mut long = scene();
+    let row = |at: u64| TableRow { name: format!("kernel_{at}_"), calls: at, ..TableRow::default() };
+    long.sessions[0].tables.kernels = (0..100).map(row).collect();
+    let mut view = View { tab: Tab::Kernels, ..View::default() };
+    view.step(isize::MAX, &long);
+    view.fit(&long);
+    let frame = text(&long, &view, (80, 24));
+    assert!(frame.contains("kernel_99_") && !frame.contains("kernel_0_"), "{frame}");
+}
+
+#[test]
+fn what_nobody_knows_is_not_called_untraced() {
+    let mut silent = scene();
+    let problem = Some("its collector has not answered".to_owned());
+    silent.sessions = vec![SessionView { pid: 900, problem, ..SessionView::default() }];
+    silent.processes[0].is_traced = None;
+    silent.devices[0].allocations = None;
+    assert!(text(&silent, &View::default(), (80, 24)).contains("Allocs: N/A"));
+    let kernels = text(&silent, &View { tab: Tab::Kernels, ..View::default() }, (80, 24));
+    assert!(kernels.contains("Session 900\nits collector has not answered\n"), "{kernels}");
+}
+
+#[test]
+fn empty_screen_says_what_to_do() {
+    let frame = |scene: &Scene| text(scene, &View::default(), (80, 24));
+    let empty = Scene { devices: Vec::new(), processes: Vec::new(), sessions: Vec::new(), ..scene() };
+    assert!(frame(&empty).contains("gputrace doctor") && frame(&empty).contains("no GPU"));
+    let opening = Scene { is_opening: true, ..empty };
+    assert!(frame(&opening).contains("reading the devices") && !frame(&opening).contains("doctor"));
+    let idle = Scene { processes: Vec::new(), ..scene() };
+    assert!(frame(&idle).contains("No process uses a GPU now."));
 }
 
 #[test]
@@ -233,9 +287,11 @@ fn every_size_has_a_frame() {
 
 #[test]
 fn frame_without_utf8_is_ascii() {
+    let mut named = scene();
+    named.processes[0].command = Some("größe 東京".into());
     for tab in Tab::ALL {
-        let frame = text(&scene(), &View { tab, ..View::default() }, (100, 40));
-        assert!(frame.replace("µs", "").is_ascii(), "{frame}");
+        let frame = text(&named, &View { tab, ..View::default() }, (100, 40));
+        assert!(frame.is_ascii(), "{frame}");
     }
 }
 

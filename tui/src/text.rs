@@ -52,6 +52,17 @@ pub fn or_unknown<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String
     value.map_or_else(|| "N/A".to_owned(), text)
 }
 
+/// A name in that many columns; what is left out is in its middle, since both ends tell names apart.
+pub fn shortened(name: &str, columns: usize, cut: char) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= columns || columns == 0 {
+        return name.to_owned();
+    }
+    let tail = (columns - 1) / 2;
+    let head = letters.iter().take(columns - 1 - tail);
+    head.chain([&cut]).chain(letters.iter().skip(letters.len() - tail)).collect()
+}
+
 /// A name of other programs as one line without control characters, which could steer the terminal.
 pub fn printable(name: &str) -> String {
     name.chars().map(|letter| if is_harmful(letter) { '?' } else { letter }).collect()
@@ -80,6 +91,14 @@ mod tests {
         assert_eq!(count(999), "999");
         assert_eq!(duration(1_500), "1.5 µs");
         assert_eq!(duration(2_000_000_000), "2.00 s");
+    }
+
+    #[test]
+    fn long_names_keep_both_ends() {
+        assert_eq!(shortened("abcdefghij", 10, '~'), "abcdefghij");
+        assert_eq!(shortened("abcdefghij", 6, '~'), "abc~ij");
+        assert_eq!(shortened("äbcdefghij", 3, '…'), "ä…j");
+        assert_eq!(shortened("ab", 1, '~'), "~");
     }
 
     #[test]

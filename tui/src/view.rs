@@ -83,6 +83,10 @@ pub struct View {
     pub device: usize,
     /// Index of the selected process among those shown.
     pub selected: usize,
+    /// Its pid and device, once a key chose it: it stays selected when the order changes.
+    pub followed: Option<(u32, u32)>,
+    /// Index of the selected row of a session's table.
+    pub row: usize,
     /// Index of the session whose tables are shown.
     pub session: usize,
     pub pending: Option<Pending>,
@@ -121,7 +125,29 @@ impl View {
     pub fn fit(&mut self, scene: &Scene) {
         self.device = self.device.min(scene.devices.len().saturating_sub(1));
         self.session = self.session.min(scene.sessions.len().saturating_sub(1));
-        self.selected = self.selected.min(self.processes(scene).len().saturating_sub(1));
+        let shown = self.processes(scene);
+        let followed =
+            self.followed.and_then(|one| shown.iter().position(|row| (row.pid, row.device) == one));
+        self.selected = followed.unwrap_or(self.selected).min(shown.len().saturating_sub(1));
+        let rows = scene.sessions.get(self.session).map_or(0, |session| self.rows(session).len());
+        self.row = self.row.min(rows.saturating_sub(1));
+    }
+
+    /// Shows another table from its first row on.
+    pub fn turn_to(&mut self, tab: Tab) {
+        (self.tab, self.row) = (tab, 0);
+    }
+
+    /// Selects the row of the shown table that is so many further on, or before.
+    pub fn step(&mut self, rows: isize, scene: &Scene) {
+        if self.tab != Tab::Processes {
+            self.row = self.row.saturating_add_signed(rows);
+            return;
+        }
+        let shown = self.processes(scene);
+        let at = self.selected.saturating_add_signed(rows).min(shown.len().saturating_sub(1));
+        self.followed = shown.get(at).map(|row| (row.pid, row.device));
+        self.selected = at;
     }
 
     fn passes(&self, text: &str) -> bool {
@@ -143,7 +169,7 @@ mod tests {
             memory,
             gpu_percent: Some(100 - pid),
             allocations: None,
-            is_traced: false,
+            is_traced: Some(false),
         }
     }
 
@@ -170,6 +196,19 @@ mod tests {
         let count =
             |filter: &str| View { filter: filter.into(), ..View::default() }.processes(&scene()).len();
         assert_eq!((count("TRAIN"), count("root"), count("1"), count("none")), (2, 3, 1, 0));
+    }
+
+    #[test]
+    fn selected_process_stays_selected_in_another_order() {
+        let (mut view, scene) = (View::default(), scene());
+        view.step(1, &scene);
+        assert_eq!(view.processes(&scene)[view.selected].pid, 3);
+        view.order = ProcessOrder::Command;
+        view.fit(&scene);
+        assert_eq!((view.selected, view.processes(&scene)[view.selected].pid), (2, 3));
+        view.step(isize::MAX, &scene);
+        view.step(isize::MIN, &scene);
+        assert_eq!(view.selected, 0);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime};
 use gputrace_monitor::{GpuMetrics, GpuMonitor, Inventory, MonitorConfig};
 use gputrace_tui::{DeviceView, ProcessRow, Scene};
 
+use crate::cli::devices;
+
 const HISTORY: Duration = Duration::from_secs(60);
 
 pub struct Devices {
@@ -16,10 +18,13 @@ pub struct Devices {
 impl Devices {
     pub fn open(config: &MonitorConfig) -> Devices {
         let inventory = Inventory::read(config);
-        let mut problems = Vec::new();
-        if inventory.devices.is_empty() {
-            problems.extend(inventory.problems.iter().map(ToString::to_string));
-        }
+        let mut problems = match devices::telling(&inventory.problems) {
+            Some(problem) if inventory.devices.is_empty() => {
+                let hint = problem.hint().map(|hint| format!("hint: {hint}"));
+                [Some(format!("no GPU can be read: {problem}")), hint].into_iter().flatten().collect()
+            }
+            _ => devices::shown_problems(&inventory),
+        };
         let mut monitors = Vec::new();
         for device in &inventory.devices {
             match inventory.monitor(device.index, config) {
@@ -33,13 +38,11 @@ impl Devices {
     /// The latest samples of the background collection.
     pub fn scene(&self) -> Scene {
         self.scene_of(|monitor| {
-            let mut history = monitor.history(HISTORY);
-            let sample = history.last().cloned();
-            let curve = history.drain(..).map(|sample| sample.utilization.gpu_percent).collect();
+            let curve = monitor.history_of(HISTORY, |sample| sample.utilization.gpu_percent).into();
             let index = monitor.device_info().index;
             DeviceView {
                 info: monitor.device_info().clone(),
-                sample: sample.unwrap_or_else(|| GpuMetrics::empty(index)),
+                sample: monitor.latest().unwrap_or_else(|| GpuMetrics::empty(index)),
                 history: curve,
                 allocations: None,
             }
@@ -78,7 +81,7 @@ fn processes_of(device: &DeviceView) -> Vec<ProcessRow> {
         memory: process.memory,
         gpu_percent: process.gpu_percent,
         allocations: None,
-        is_traced: false,
+        is_traced: None,
     };
     processes.map(row).collect()
 }

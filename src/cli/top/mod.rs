@@ -5,6 +5,8 @@ mod sessions;
 
 use std::env;
 use std::io;
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -19,6 +21,9 @@ use sessions::Sessions;
 
 /// The size of a frame that goes to no terminal, without COLUMNS and LINES.
 const PLAIN_SIZE: (u16, u16) = (120, 45);
+/// At the beginning, the screen is drawn this often: devices and sessions answer one after another.
+const FIRST_INTERVAL: Duration = Duration::from_millis(150);
+const SETTLING: Duration = Duration::from_secs(3);
 const INTERVAL_SECONDS_MIN: f64 = 0.1;
 const INTERVAL_SECONDS_MAX: f64 = 3600.0;
 
@@ -116,20 +121,31 @@ fn watch(mut terminal: Terminal, interval: Duration) -> Result<u8, Failure> {
         Failure::new(format!("the terminal cannot be used: {}", reason(&error)))
             .code(exit_code::collector::SYSTEM)
     };
-    let mut scene = Scene { problems: vec!["reading the devices".to_owned()], ..Scene::default() };
-    terminal.show(&scene, &View::default()).map_err(failed)?;
-    let devices = Devices::open(&MonitorConfig::default());
-    scene = devices.scene();
-    sessions::add(&mut scene, sessions::all());
-    let mut view = first_view(&scene);
+    // A driver may take seconds, or hang: keys work meanwhile.
+    let (opened, opening) = mpsc::channel();
+    let open = move || drop(opened.send(Devices::open(&MonitorConfig::default())));
+    thread::Builder::new().name("gputrace-devices".into()).spawn(open).map_err(failed)?;
+    let mut devices = None;
     let sessions = Sessions::start(interval);
-    let mut due = Instant::now() + interval;
+    let mut scene = Scene { is_opening: true, ..Scene::default() };
+    let (mut view, mut has_chosen) = (View::default(), false);
+    let begin = Instant::now();
+    let mut due = begin;
     loop {
         if Instant::now() >= due {
-            due = Instant::now() + interval;
-            if !view.is_paused {
+            let is_settled = devices.is_some() && begin.elapsed() > SETTLING;
+            due = Instant::now() + if is_settled { interval } else { interval.min(FIRST_INTERVAL) };
+            devices = devices.or_else(|| opening.try_recv().ok());
+            if let Some(devices) = &devices
+                && !view.is_paused
+            {
                 scene = devices.scene();
+            }
+            if !view.is_paused {
                 sessions::add(&mut scene, sessions.latest());
+                if !has_chosen && devices.is_some() {
+                    view.tab = first_view(&scene).tab;
+                }
                 view.fit(&scene);
             }
         }
@@ -137,12 +153,31 @@ fn watch(mut terminal: Terminal, interval: Duration) -> Result<u8, Failure> {
         let event = terminal.event(due.saturating_duration_since(Instant::now())).map_err(failed)?;
         // Of other events only a new size matters, and the next frame has it.
         let Some(Event::Key(pressed)) = event else { continue };
+        has_chosen = true;
         match key(pressed, &mut view, &scene) {
             Action::Nothing => {}
+            Action::Stop => terminal.stop(),
             Action::Quit => return Ok(exit_code::SUCCESS),
-            Action::Signal(pending) => view.message = signal(pending),
+            Action::Signal(pending) => {
+                let is_there = devices.as_ref().is_some_and(|devices| is_there(pending.pid, &scene, devices));
+                view.message = if is_there { signal(pending) } else { gone(pending.pid) };
+            }
         }
     }
+}
+
+/// Whether a process still is the one that the screen shows: a paused screen may be old, and the pid
+/// another process's by now.
+fn is_there(pid: u32, shown: &Scene, devices: &Devices) -> bool {
+    let now = devices.scene();
+    let command = |scene: &Scene| {
+        scene.processes.iter().find(|process| process.pid == pid).map(|process| process.command.clone())
+    };
+    command(&now).is_some_and(|found| command(shown) == Some(found))
+}
+
+fn gone(pid: u32) -> String {
+    format!("process {pid} does not use a GPU any more: no signal was sent")
 }
 
 /// Sends the signal and says what came of it.

@@ -1,9 +1,11 @@
 //! The traced programs of `top`: what the collectors of this user's sessions answer at their control sockets.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gputrace_collector::live::{LiveProcess, LiveRow, LiveTables};
 use gputrace_tui::{Scene, SessionView, TableRow, Tables};
@@ -12,8 +14,11 @@ use serde_json::Value;
 use crate::launch::control::{self, STATUS, TABLES};
 use crate::launch::private_folder;
 
-/// How long a session may take: it may be stopped, and others wait behind it.
+/// How long a session may take for an answer.
 const LIMIT: Duration = Duration::from_secs(2);
+/// Both answers of a session, its counters and its tables, with some time for the threads.
+const BOTH_LIMIT: Duration = Duration::from_millis(4500);
+const LOOKS_EVERY: Duration = Duration::from_millis(5);
 
 /// A session, and its processes by pid.
 #[derive(Debug, Clone, Default)]
@@ -22,44 +27,110 @@ pub struct LiveSession {
     processes: Vec<LiveProcess>,
 }
 
-/// Asks all sessions again and again, on a thread of its own, until this value goes.
-pub struct Sessions(Arc<Mutex<Vec<LiveSession>>>);
+/// What is known of one session.
+#[derive(Debug)]
+struct Slot {
+    pid: u32,
+    latest: Option<LiveSession>,
+    /// Since when it has been asked, until it answers.
+    asked: Option<Instant>,
+}
+
+/// By folder. Each session is asked by a thread of its own, one question at a time, so that one that is
+/// stopped keeps nobody waiting.
+type Slots = Arc<Mutex<BTreeMap<PathBuf, Slot>>>;
+
+/// Asks all sessions again and again until this value goes.
+pub struct Sessions(Slots);
 
 impl Sessions {
     pub fn start(interval: Duration) -> Sessions {
-        let latest = Arc::new(Mutex::new(Vec::new()));
-        let weak: Weak<Mutex<Vec<LiveSession>>> = Arc::downgrade(&latest);
+        let slots = Slots::default();
+        let weak: Weak<_> = Arc::downgrade(&slots);
         let poll = move || {
-            while let Some(latest) = weak.upgrade() {
-                let found = all();
-                *latest.lock().unwrap_or_else(PoisonError::into_inner) = found;
-                drop(latest);
+            while let Some(slots) = weak.upgrade() {
+                ask_all(&slots);
+                drop(slots);
                 thread::sleep(interval);
             }
         };
         // Without the thread there are no sessions on the screen; the devices still are.
         let _ = thread::Builder::new().name("gputrace-sessions".into()).spawn(poll);
-        Sessions(latest)
+        Sessions(slots)
     }
 
     pub fn latest(&self) -> Vec<LiveSession> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        latest(&self.0)
     }
 }
 
-/// All sessions that answer now.
+/// All sessions, asked now.
 pub fn all() -> Vec<LiveSession> {
+    let (slots, begin) = (Slots::default(), Instant::now());
+    ask_all(&slots);
+    while begin.elapsed() < BOTH_LIMIT && lock(&slots).values().any(|slot| slot.asked.is_some()) {
+        thread::sleep(LOOKS_EVERY);
+    }
+    latest(&slots)
+}
+
+fn lock(slots: &Slots) -> MutexGuard<'_, BTreeMap<PathBuf, Slot>> {
+    slots.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks those that are not being asked.
+fn ask_all(slots: &Slots) {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let (_, sessions) = private_folder::sessions(own);
-    let usable = sessions.iter().filter(|session| session.usable.is_ok());
-    let mut found: Vec<LiveSession> =
-        usable.filter_map(|session| ask(&session.path.join(control::SOCKET))).collect();
+    let usable: Vec<_> = sessions.into_iter().filter(|session| session.usable.is_ok()).collect();
+    let mut locked = lock(slots);
+    locked.retain(|path, _| usable.iter().any(|session| session.path == *path));
+    for session in usable {
+        let pid = u32::try_from(session.pid).unwrap_or(0);
+        let slot = locked.entry(session.path.clone()).or_insert(Slot { pid, latest: None, asked: None });
+        if slot.asked.is_some() {
+            continue;
+        }
+        slot.asked = Some(Instant::now());
+        let slots = Arc::clone(slots);
+        let question = move || {
+            let answer = ask(&session.path.join(control::SOCKET), pid);
+            if let Some(slot) = lock(&slots).get_mut(&session.path) {
+                (slot.latest, slot.asked) = (answer, None);
+            }
+        };
+        if thread::Builder::new().name("gputrace-ask".into()).spawn(question).is_err() {
+            slot.asked = None;
+        }
+    }
+}
+
+fn latest(slots: &Slots) -> Vec<LiveSession> {
+    let of_slot = |slot: &Slot| {
+        let is_late = slot.asked.is_some_and(|asked| asked.elapsed() > BOTH_LIMIT);
+        if is_late { Some(silent(slot.pid)) } else { slot.latest.clone() }
+    };
+    let mut found: Vec<LiveSession> = lock(slots).values().filter_map(of_slot).collect();
     found.sort_by_key(|found| found.view.pid);
     found
 }
 
-fn ask(socket: &Path) -> Option<LiveSession> {
-    let status = control::ask(socket, STATUS, LIMIT).ok()?;
+/// A session whose collector exists and does not answer: it is stopped, or the machine is overloaded.
+fn silent(pid: u32) -> LiveSession {
+    let problem = format!("its collector has not answered for {} seconds", LIMIT.as_secs());
+    let view = SessionView { pid, problem: Some(problem), ..SessionView::default() };
+    LiveSession { view, processes: Vec::new() }
+}
+
+/// `None` for one that has ended.
+fn ask(socket: &Path, pid: u32) -> Option<LiveSession> {
+    let status = match control::ask(socket, STATUS, LIMIT) {
+        Ok(status) => status,
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            return Some(silent(pid));
+        }
+        Err(_) => return None,
+    };
     let tables = control::ask(socket, TABLES, LIMIT).ok();
     let tables = tables.and_then(|answer| serde_json::from_value(answer["tables"].clone()).ok());
     let tables: LiveTables = tables.unwrap_or_default();
@@ -71,6 +142,7 @@ fn ask(socket: &Path) -> Option<LiveSession> {
     let costs: Vec<f64> = tables.processes.iter().filter_map(|process| process.hook_cost_ns).collect();
     let view = SessionView {
         pid: u32::try_from(number(&status["pid"])).unwrap_or(0),
+        problem: None,
         command: words.collect::<Vec<_>>().join(" "),
         output: status["output"].as_str().unwrap_or("").to_owned(),
         launches: number(&recording["launches"]),
@@ -102,12 +174,13 @@ fn rows(rows: Vec<LiveRow>) -> Vec<TableRow> {
 
 /// Adds the sessions to a scene, and marks its processes that are traced.
 pub fn add(scene: &mut Scene, found: Vec<LiveSession>) {
+    let all_answered = found.iter().all(|found| found.view.problem.is_none());
     for process in &mut scene.processes {
         if process.is_host_pid {
             continue;
         }
         let of_session = found.iter().find(|found| found.view.processes.contains(&process.pid));
-        process.is_traced = of_session.is_some();
+        process.is_traced = (of_session.is_some() || all_answered).then_some(of_session.is_some());
         let live = of_session.and_then(|found| found.processes.iter().find(|live| live.pid == process.pid));
         process.allocations = live.and_then(|live| live.allocations);
     }

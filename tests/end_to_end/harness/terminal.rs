@@ -44,7 +44,7 @@ fn terminal(rows: u16, columns: u16) -> (OwnedFd, OwnedFd) {
     unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
 }
 
-/// A program that has a terminal of 40 rows and 120 columns for itself, and somebody at its keys.
+/// A program that has a terminal for itself, of 40 rows and 120 columns unless a test wants another size, and
 pub struct OnTerminal {
     pub child: Child,
     keys: File,
@@ -57,7 +57,12 @@ pub struct OnTerminal {
 impl OnTerminal {
     #[track_caller]
     pub fn start(command: &mut Command) -> OnTerminal {
-        let (ours, theirs) = terminal(40, 120);
+        OnTerminal::start_of_size(command, 40, 120)
+    }
+
+    #[track_caller]
+    pub fn start_of_size(command: &mut Command, rows: u16, columns: u16) -> OnTerminal {
+        let (ours, theirs) = terminal(rows, columns);
         for attach in [Command::stdin, Command::stdout, Command::stderr] {
             attach(command, theirs.try_clone().unwrap());
         }
@@ -77,6 +82,15 @@ impl OnTerminal {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
+    /// Changes the size, without a signal: the terminal is not the program's controlling one.
+    #[track_caller]
+    pub fn resize(&self, rows: u16, columns: u16) {
+        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: ioctl reads one winsize, which outlives the call.
+        let set = unsafe { libc::ioctl(self.theirs.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    }
+
     /// Everything that the terminal was sent.
     pub fn sent(&self) -> String {
         String::from_utf8_lossy(&self.sent.lock().unwrap()).into_owned()
@@ -94,5 +108,35 @@ impl OnTerminal {
         // SAFETY: tcgetattr writes one termios, which outlives the call.
         assert_eq!(unsafe { libc::tcgetattr(self.theirs.as_raw_fd(), &raw mut settings) }, 0);
         settings.c_lflag & (libc::ICANON | libc::ECHO) == libc::ICANON | libc::ECHO
+    }
+}
+
+/// A program on a terminal of 200 rows and 400 columns that nobody reads.
+pub struct UnreadTerminal {
+    pub child: Child,
+    keys: File,
+    theirs: OwnedFd,
+}
+
+impl UnreadTerminal {
+    #[track_caller]
+    pub fn start(command: &mut Command) -> UnreadTerminal {
+        let (ours, theirs) = terminal(200, 400);
+        for attach in [Command::stdin, Command::stdout, Command::stderr] {
+            attach(command, theirs.try_clone().unwrap());
+        }
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        UnreadTerminal { child, keys: File::from(ours), theirs }
+    }
+
+    /// Presses that key until the terminal takes nothing more.
+    #[track_caller]
+    pub fn fill_by(&mut self, key: &str) {
+        eventually("a full terminal", || {
+            self.keys.write_all(key.as_bytes()).unwrap();
+            let mut theirs = libc::pollfd { fd: self.theirs.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+            // SAFETY: a live pollfd, and one of them.
+            (unsafe { libc::poll(&raw mut theirs, 1, 0) } == 0).then_some(())
+        });
     }
 }

@@ -8,7 +8,7 @@ use ratatui::widgets::{Block, Paragraph};
 use crate::draw::bar::{bar, labelled};
 use crate::draw::history::history;
 use crate::palette::{Glyphs, Palette};
-use crate::scene::DeviceView;
+use crate::scene::{DeviceView, Scene};
 use crate::text::{bytes, count, or_unknown, printable, rate};
 
 /// Samples of a minute at ten a second, which is what a monitor keeps.
@@ -17,7 +17,13 @@ const HISTORY_SAMPLES: usize = 600;
 pub const TALL_ROWS: u16 = 19;
 pub const SHORT_ROWS: u16 = 11;
 
-pub fn device(frame: &mut Frame<'_>, area: Rect, device: &DeviceView, glyphs: &Glyphs, palette: Palette) {
+pub fn device(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    (scene, device): (&Scene, &DeviceView),
+    glyphs: &Glyphs,
+    palette: Palette,
+) {
     let title = format!(" GPU {}: {} ", device.info.index, printable(&device.info.name));
     let block = Block::bordered().border_set(glyphs.border).title(Span::styled(title, palette.heading()));
     let inner = block.inner(area);
@@ -38,7 +44,7 @@ pub fn device(frame: &mut Frame<'_>, area: Rect, device: &DeviceView, glyphs: &G
         right_lines.push(heading("Memory"));
     }
     left_lines.extend(utilization(device, left.width, glyphs, palette));
-    right_lines.extend(memory(device, right.width, glyphs, palette));
+    right_lines.extend(memory((scene, device), right.width, glyphs, palette));
     if is_tall {
         left_lines.extend([Line::default(), heading("Power & Thermal")]);
         right_lines.extend([Line::default(), heading("Clocks")]);
@@ -55,7 +61,7 @@ pub fn device(frame: &mut Frame<'_>, area: Rect, device: &DeviceView, glyphs: &G
         frame.render_widget(Paragraph::new(text), rows_of(inner, at, 1));
         at += 1;
     }
-    let curve_rows = inner.height.saturating_sub(at + 1).clamp(0, 6);
+    let curve_rows = inner.height.saturating_sub(at + 1).min(8);
     let curve = history(&device.history, HISTORY_SAMPLES, (inner.width, curve_rows), glyphs, palette);
     frame.render_widget(Paragraph::new(curve), rows_of(inner, at, curve_rows));
     frame.render_widget(Paragraph::new(pcie(device)), rows_of(inner, at + curve_rows, 1));
@@ -78,7 +84,12 @@ fn utilization(device: &DeviceView, columns: u16, glyphs: &Glyphs, palette: Pale
     rows.map(|(label, percent)| labelled(label, percent, columns, glyphs, palette)).to_vec()
 }
 
-fn memory(device: &DeviceView, columns: u16, glyphs: &Glyphs, palette: Palette) -> Vec<Line<'static>> {
+fn memory(
+    (scene, device): (&Scene, &DeviceView),
+    columns: u16,
+    glyphs: &Glyphs,
+    palette: Palette,
+) -> Vec<Line<'static>> {
     let of = &device.sample.memory;
     let percent = device.memory_percent();
     let style = percent.map_or(palette.faint(), |percent| palette.memory(percent));
@@ -87,9 +98,20 @@ fn memory(device: &DeviceView, columns: u16, glyphs: &Glyphs, palette: Palette) 
     vec![
         Line::raw(format!("Used:   {} / {}", or_unknown(of.used, bytes), or_unknown(of.total, bytes))),
         Line::raw(format!("Free:   {}", or_unknown(of.free, bytes))),
-        Line::raw(format!("Allocs: {}", device.allocations.map_or_else(|| "not traced".to_owned(), count))),
+        Line::raw(format!("Allocs: {}", allocations(scene, device))),
         Line::from(last),
     ]
+}
+
+/// Nothing is said where a process may be traced: its pid is the host's, or a session is silent.
+fn allocations(scene: &Scene, device: &DeviceView) -> String {
+    let mut processes = scene.processes.iter().filter(|process| process.device == device.info.index);
+    let is_hidden = processes.any(|process| process.is_traced.is_none());
+    match device.allocations {
+        Some(allocations) => count(allocations),
+        None if is_hidden => "N/A".to_owned(),
+        None => "not traced".to_owned(),
+    }
 }
 
 fn power(device: &DeviceView, glyphs: &Glyphs, palette: Palette, is_tall: bool) -> Vec<Line<'static>> {

@@ -13,6 +13,8 @@ use crate::view::{Tab, View};
 
 /// Rows that the table keeps, however tall the device's panel could be.
 const TABLE_ROWS_MIN: u16 = 6;
+/// Rows that the curve gets on a tall terminal, beyond those of the tall panel.
+const CURVE_ROWS_MORE: u16 = 4;
 /// Lines of the list of devices; it scrolls.
 const DEVICE_LINES_MAX: u16 = 8;
 
@@ -33,16 +35,30 @@ pub fn draw(frame: &mut Frame<'_>, scene: &Scene, view: &View, glyphs: &Glyphs, 
     ])
     .areas(area);
     frame.render_widget(Paragraph::new(header(scene, view, palette)), header_area);
-    devices::devices(frame, list_area, (scene, view), glyphs, palette);
-    if let Some(chosen) = scene.devices.get(view.device) {
-        device::device(frame, panel_area, chosen, glyphs, palette);
-    }
     if view.shows_help {
-        help::help(frame, body_area, palette);
+        help::help(frame, list_area.union(panel_area).union(body_area), palette);
     } else {
+        devices::devices(frame, list_area, (scene, view), glyphs, palette);
+        if let Some(chosen) = scene.devices.get(view.device) {
+            device::device(frame, panel_area, (scene, chosen), glyphs, palette);
+        }
         body(frame, body_area, scene, view, glyphs, palette);
     }
     frame.render_widget(Paragraph::new(footer(view, palette)), footer_area);
+    if glyphs.is_ascii {
+        replace_others(frame);
+    }
+}
+
+/// What is not ASCII, in names of other programs for the most part.
+fn replace_others(frame: &mut Frame<'_>) {
+    for cell in &mut frame.buffer_mut().content {
+        match cell.symbol() {
+            symbol if symbol.is_ascii() => {}
+            "µ" => drop(cell.set_char('u')),
+            _ => drop(cell.set_char('?')),
+        }
+    }
 }
 
 /// The height of the device's panel: tall where there is room, none on a terminal of few rows.
@@ -50,7 +66,7 @@ fn panel_rows(height: u16, is_empty: bool) -> u16 {
     let free = height.saturating_sub(2 + TABLE_ROWS_MIN);
     match free {
         _ if is_empty => 0,
-        device::TALL_ROWS.. => device::TALL_ROWS,
+        device::TALL_ROWS.. => device::TALL_ROWS + ((free - device::TALL_ROWS) / 3).min(CURVE_ROWS_MORE),
         device::SHORT_ROWS.. => device::SHORT_ROWS,
         free => free,
     }
@@ -61,6 +77,7 @@ fn header<'t>(scene: &Scene, view: &View, palette: Palette) -> Line<'t> {
     let driver = first.and_then(|info| info.driver_version.as_deref());
     let driver = driver.map_or_else(String::new, |version| format!(", driver {}", printable(version)));
     let devices = match scene.devices.len() {
+        0 if scene.is_opening => "reading the devices".to_owned(),
         0 => "no GPU".to_owned(),
         1 => "1 GPU".to_owned(),
         several => format!("{several} GPUs"),
@@ -87,8 +104,8 @@ fn body(frame: &mut Frame<'_>, area: Rect, scene: &Scene, view: &View, glyphs: &
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), problem_area);
     frame.render_widget(Paragraph::new(tabs(view, palette)), tab_area);
     match view.tab {
-        Tab::Processes => processes::processes(frame, table_area, (scene, view), glyphs, palette),
-        _ => session::session(frame, table_area, (scene, view), palette),
+        Tab::Processes => processes::processes(frame, table_area, (scene, view), palette),
+        _ => session::session(frame, table_area, (scene, view), glyphs, palette),
     }
 }
 

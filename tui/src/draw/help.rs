@@ -12,9 +12,7 @@ pub fn help(frame: &mut Frame<'_>, area: Rect, palette: Palette) {
     let mut lines = vec![Line::styled("Keys", palette.heading())];
     lines.extend(HELP.map(|(keys, what)| Line::raw(format!("  {keys:<14} {what}"))));
     lines.push(Line::default());
-    lines.push(Line::raw(
-        "Allocs are live allocations of traced programs. N/A: the device or its driver does not say.",
-    ));
+    lines.push(Line::raw("Allocs are live allocations of traced programs. N/A: no driver or session says."));
     lines.push(Line::raw("TX and RX of PCIe are seen from the device: TX goes to the host."));
     frame.render_widget(Paragraph::new(lines), area);
 }

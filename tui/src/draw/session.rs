@@ -3,24 +3,53 @@
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Paragraph, Row, Table};
+use ratatui::widgets::{Paragraph, Row, Table, TableState, Wrap};
 
-use crate::palette::Palette;
+use crate::palette::{Glyphs, Palette};
 use crate::scene::{Scene, SessionView};
-use crate::text::{bytes, count, duration, or_unknown, printable};
+use crate::text::{bytes, count, duration, or_unknown, printable, shortened};
 use crate::view::{Tab, View};
 
-pub fn session(frame: &mut Frame<'_>, area: Rect, (scene, view): (&Scene, &View), palette: Palette) {
+/// Columns before the name: the other columns, and one between each two.
+const NAME_COLUMN: u16 = 10 + 8 + 12 + 10 + 4;
+
+pub fn session(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    (scene, view): (&Scene, &View),
+    glyphs: &Glyphs,
+    palette: Palette,
+) {
     let Some(session) = scene.sessions.get(view.session) else {
-        let text = "no program of yours is traced now: start one by gputrace run -- CMD";
+        let text = "No program of yours is traced now. To trace one: gputrace run -- CMD";
         frame.render_widget(Paragraph::new(text), area);
         return;
     };
-    let [head, body] = Layout::vertical([Constraint::Length(2), Constraint::Fill(1)]).areas(area);
-    frame.render_widget(Paragraph::new(heading(session, view.session, scene.sessions.len(), palette)), head);
+    if let Some(problem) = &session.problem {
+        let lines = vec![
+            heading(session, view.session, scene.sessions.len()),
+            Line::styled(printable(problem), palette.alarm()),
+        ];
+        frame.render_widget(Paragraph::new(lines), area);
+        return;
+    }
+    let counters = counters(session, palette);
+    let counter_rows = if counters.width() > usize::from(area.width) { 2 } else { 1 };
+    let [head, counter_area, body] =
+        Layout::vertical([Constraint::Length(1), Constraint::Length(counter_rows), Constraint::Fill(1)])
+            .areas(area);
+    frame.render_widget(Paragraph::new(heading(session, view.session, scene.sessions.len())), head);
+    frame.render_widget(Paragraph::new(counters).wrap(Wrap { trim: true }), counter_area);
+    if view.tab.rows(session).is_empty() {
+        let text = "Nothing so far. Sessions that keep their last seconds only have no tables.";
+        frame.render_widget(Paragraph::new(text), body);
+        return;
+    }
     let rows = view.rows(session);
+    let mut state = TableState::new().with_selected((!rows.is_empty()).then_some(view.row));
     let has_bytes = view.tab == Tab::Copies;
     let sum: u64 = view.tab.rows(session).iter().filter_map(|row| row.total_ns).sum();
+    let name_columns = usize::from(body.width.saturating_sub(NAME_COLUMN));
     let rows = rows.iter().map(|row| {
         let share =
             row.total_ns.filter(|_| sum > 0).map(|ns| format!("{:.1} %", ns as f64 * 100.0 / sum as f64));
@@ -31,7 +60,7 @@ pub fn session(frame: &mut Frame<'_>, area: Rect, (scene, view): (&Scene, &View)
             or_unknown(share, |share| share),
             count(row.calls),
             moved,
-            printable(&row.name),
+            shortened(&printable(&row.name), name_columns, glyphs.cut),
         ])
     });
     let header = Row::new(["TIME", "SHARE", "CALLS", if has_bytes { "BYTES" } else { "MEAN" }, "NAME"]);
@@ -42,27 +71,30 @@ pub fn session(frame: &mut Frame<'_>, area: Rect, (scene, view): (&Scene, &View)
         Constraint::Length(10),
         Constraint::Fill(1),
     ];
-    frame.render_widget(Table::new(rows, widths).header(header.style(palette.heading())), body);
+    let table = Table::new(rows, widths)
+        .header(header.style(palette.heading()))
+        .row_highlight_style(palette.selected());
+    frame.render_stateful_widget(table, body, &mut state);
 }
 
-fn heading<'t>(session: &SessionView, index: usize, sessions: usize, palette: Palette) -> Vec<Line<'t>> {
+fn heading<'t>(session: &SessionView, index: usize, sessions: usize) -> Line<'t> {
     let which = if sessions > 1 { format!(" ({} of {sessions}, n: next)", index + 1) } else { String::new() };
+    let separator = if session.command.is_empty() { "" } else { ": " };
+    Line::raw(format!("Session {}{which}{separator}{}", session.pid, printable(&session.command)))
+}
+
+fn counters<'t>(session: &SessionView, palette: Palette) -> Line<'t> {
     let lost = match session.lost {
         0 => Span::styled("nothing lost", palette.good()),
         lost => Span::styled(format!("{} lost", count(lost)), palette.alarm()),
     };
     let cost = session.hook_cost_ns.map_or_else(String::new, |ns| format!(", {ns:.0} ns a hook"));
-    vec![
-        Line::raw(format!("Session {}: {}{which}", session.pid, printable(&session.command))),
-        Line::from(vec![
-            lost,
-            Span::raw(format!(
-                "{cost}, {:.0} events/s, {} launches, {} calls, {} device records",
-                session.events_per_second,
-                count(session.launches),
-                count(session.host_calls),
-                count(session.device_records),
-            )),
-        ]),
-    ]
+    let rest = format!(
+        "{cost}, {} events/s, {} launches, {} calls, {} device records",
+        count(session.events_per_second as u64),
+        count(session.launches),
+        count(session.host_calls),
+        count(session.device_records),
+    );
+    Line::from(vec![lost, Span::raw(rest)])
 }
