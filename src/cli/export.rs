@@ -104,7 +104,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         traces::refuse_an_input(path, &inputs)?;
     }
     if is_metrics {
-        return otlp::write_metrics(matches, inputs, path);
+        return otlp::write_metrics(matches, format, inputs, path);
     }
     export(matches, format, selection, inputs, path)
 }

@@ -95,3 +95,21 @@ pub fn remedy(error: &std::io::Error) -> Option<&'static str> {
         _ => None,
     }
 }
+
+/// What helps where a file or folder cannot be written that the user named, by whichever option.
+pub fn remedy_for_named(error: &std::io::Error) -> Option<&'static str> {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::PermissionDenied => Some("choose a folder that you may write to"),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            Some("free some space, or choose another file system")
+        }
+        ErrorKind::ReadOnlyFilesystem => Some("choose a folder on a writable file system"),
+        ErrorKind::NotFound => Some("make its folder first, or choose another one"),
+        ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::AlreadyExists => {
+            Some("choose another name")
+        }
+        ErrorKind::InvalidFilename => Some("choose a shorter name"),
+        _ => None,
+    }
+}

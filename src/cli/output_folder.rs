@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::cli::failure::{Failure, reason, remedy};
+use crate::cli::failure::{Failure, reason, remedy, remedy_for_named};
 use crate::cli::{exit_code, printable};
 
 /// Where outputs go by default.
@@ -173,7 +173,7 @@ impl Drop for SetAside {
 
 /// Writes a file that the user named, which appears whole or not at all.
 pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), Failure> {
-    try_write_whole(path, contents).map_err(|error| unwritable("write", path, &error))
+    try_write_whole(path, contents).map_err(|error| unwritable_named(path, &error))
 }
 
 /// Writes a file under the given name, or under `name-2.svg` and so on where a file has the name
@@ -189,15 +189,15 @@ pub fn write_without_replacing(path: &Path, contents: &[u8]) -> Result<PathBuf, 
                     Ok(()) => Ok(free),
                     Err(error) => {
                         let _ = fs::remove_file(&free);
-                        Err(unwritable("write", &free, &error))
+                        Err(unwritable_named(&free, &error))
                     }
                 };
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(unwritable("write", &free, &error)),
+            Err(error) => return Err(unwritable_named(&free, &error)),
         }
     }
-    Err(unwritable("write", path, &io::ErrorKind::AlreadyExists.into()))
+    Err(unwritable_named(path, &io::ErrorKind::AlreadyExists.into()))
 }
 
 fn try_write_whole(path: &Path, contents: &[u8]) -> io::Result<()> {
@@ -213,7 +213,7 @@ pub fn stream_whole<T>(
     path: &Path,
     write: impl FnOnce(&mut File) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let failed = |error: io::Error| unwritable("write", path, &error);
+    let failed = |error: io::Error| unwritable_named(path, &error);
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return write(&mut OpenOptions::new().write(true).open(path).map_err(failed)?);
     }
@@ -251,14 +251,24 @@ fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     written
 }
 
-pub fn unwritable(what: &str, path: &Path, error: &io::Error) -> Failure {
+/// The failure of what lies in the folder of a run.
+fn unwritable(what: &str, path: &Path, error: &io::Error) -> Failure {
+    failure_of(what, path, error, remedy(error))
+}
+
+/// The failure of what the user named.
+pub fn unwritable_named(path: &Path, error: &io::Error) -> Failure {
+    failure_of("write", path, error, remedy_for_named(error))
+}
+
+fn failure_of(what: &str, path: &Path, error: &io::Error, hint: Option<&str>) -> Failure {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let code = match error.kind() {
         StorageFull | QuotaExceeded | FileTooLarge => exit_code::collector::WRITE_FAILED,
         _ => exit_code::collector::CANNOT_CREATE,
     };
     let failure = Failure::new(format!("cannot {what} {}: {}", path.display(), reason(error))).code(code);
-    match remedy(error) {
+    match hint {
         Some(hint) => failure.hint(hint),
         None => failure,
     }

@@ -112,6 +112,18 @@ fn stdout_has_what_a_file_has_and_gz_is_compressed() {
 }
 
 #[test]
+fn metrics_are_compressed_if_the_name_ends_in_gz() {
+    let folder = Folder::new();
+    let path = folder.join("metrics.gz");
+    let metrics = |more: &[&str]| export("otlp-json", &[&["--signal", "metrics"], more].concat(), &[&demo()]);
+    metrics(&["-o", path.to_str().unwrap()]).expect_code(0);
+    let mut unpacked = String::new();
+    flate2::read::GzDecoder::new(fs::File::open(path).unwrap()).read_to_string(&mut unpacked).unwrap();
+    assert_eq!(unpacked, metrics(&[]).expect_code(0).stdout);
+    assert!(unpacked.starts_with("{\"resourceMetrics\":"), "{unpacked}");
+}
+
+#[test]
 fn filters_and_intervals_are_of_every_format() {
     let all = export("folded", &[], &[&demo()]).stdout;
     let of = |arguments: &[&str]| export("folded", arguments, &[&demo()]).expect_code(0).stdout;
@@ -209,7 +221,8 @@ fn missing_folder_is_an_error() {
     for format in FORMATS {
         let ended = export_to(format, &folder.join("missing/out"), &[&demo()]).expect_code(73);
         assert!(ended.stderr.starts_with("gputrace: cannot write "), "{}", ended.stderr);
-        assert!(ended.stderr.contains("no such file or directory\n  hint: "), "{}", ended.stderr);
+        let why = "no such file or directory\n  hint: make its folder first, or choose another one\n";
+        assert!(ended.stderr.ends_with(why), "{}", ended.stderr);
     }
     assert_eq!(names(&folder), [""; 0]);
 }
@@ -255,7 +268,7 @@ fn full_disk_leaves_nothing_and_is_reported() {
         assert_eq!(
             ended.stderr,
             "gputrace: cannot write to /dev/full: no space left on device\n  \
-             hint: free some space, or choose another file system with -o\n"
+             hint: free some space, or choose another file system\n"
         );
     }
 }

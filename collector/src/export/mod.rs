@@ -11,6 +11,7 @@ mod chrome;
 mod early;
 mod feed;
 mod folded;
+mod missing;
 mod otlp_json;
 pub mod parquet;
 mod perfetto;

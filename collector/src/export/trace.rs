@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::aggregate::{Aggregates, StackKey};
 use crate::batch::{ProcessBegin, SessionBegin};
 use crate::export::Choices;
+use crate::export::missing::{missing, missing_or_damaged};
 use crate::label::{DeviceNames, Labels, StreamNames, ThreadNames};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
@@ -58,6 +59,8 @@ pub struct Trace<'a> {
     pub choices: Choices,
     /// What the user is to know of, beside errors.
     pub warnings: Vec<String>,
+    /// What the recording lacks, for formats that have a place for a text.
+    pub missing: Vec<String>,
     threads: FxHashMap<(u32, u32), Arc<str>>,
     processes: FxHashMap<u32, Arc<str>>,
     streams: StreamNames,
@@ -93,7 +96,8 @@ impl<'a> Trace<'a> {
             aggregates,
             labels,
             choices: Choices::default(),
-            warnings: Vec::new(),
+            warnings: missing(totals),
+            missing: missing_or_damaged(totals),
             threads,
             processes,
             streams,

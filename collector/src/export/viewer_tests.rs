@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::aggregate::Aggregates;
 use crate::batch::Batch;
-use crate::export::{Destination, Feed, FormatEntry, Trace};
+use crate::export::{Destination, FORMATS, Feed, FormatEntry, Trace};
 use crate::model::sink::Sink;
 use crate::model::{Model, Totals};
 use crate::report::tests::tape::Tape;
@@ -165,6 +165,28 @@ pub(super) fn hostile(name: &[u8]) -> Vec<Batch> {
         });
     }
     batches
+}
+
+/// What the recording lost is warned about, and is in the outputs that have a place for a text.
+#[test]
+fn lost_entries_are_warned_about_and_in_the_outputs() {
+    let mut tape = Tape::new(false);
+    tape.launch(20, 64, Some(700));
+    let mut batches = tape.batches();
+    for batch in &mut batches {
+        if let Batch::Counters(counters) = batch {
+            counters.ring_full = 5;
+        }
+    }
+    let text = "the recording is incomplete; it lost: ring_full 5";
+    for name in ["perfetto", "chrome", "speedscope", "pprof"] {
+        let format = FORMATS.iter().find(|format| format.name == name).unwrap();
+        let exported = exported(format, &batches);
+        let found = String::from_utf8_lossy(&exported.bytes).matches(text).count();
+        assert_eq!(found, 1, "{name}");
+        assert_eq!(Trace::new(&exported.totals, &exported.aggregates).warnings, [text]);
+    }
+    assert!(Trace::new(&Totals::default(), &Aggregates::default()).warnings.is_empty());
 }
 
 /// Names to try: every byte, markup, escapes of terminals, marks of writing direction, and anything.

@@ -1,11 +1,12 @@
 //! `export --otlp` and `export --signal metrics`: what is sent to a back end, and metrics in a file.
 
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ArgMatches;
+use gputrace_collector::export::FormatEntry;
 use gputrace_collector::metrics::{self, Metrics, Settings};
 use gputrace_collector::otlp::{Asked, Exporter, ExporterConfig, OnDiagnostic, OnFull, Signal};
 use gputrace_collector::spans::{Naming, SpanBatcher, SpanSink};
@@ -13,41 +14,34 @@ use gputrace_collector::spans::{Naming, SpanBatcher, SpanSink};
 use crate::cli::export::output;
 use crate::cli::failure::Failure;
 use crate::cli::given::Given;
-use crate::cli::output_folder::stream_whole;
 use crate::cli::talk::say;
 use crate::cli::{exit_code, otlp, traces};
 
 /// Writes metrics instead of spans, which need one pass only.
-pub fn write_metrics(matches: &ArgMatches, inputs: Vec<PathBuf>, path: Option<&Path>) -> Result<u8, Failure> {
-    match path {
-        Some(path) => stream_whole(path, |file| {
-            write_metrics_to(matches, inputs, BufWriter::with_capacity(1 << 16, file), Some(path))
-        }),
-        None => write_metrics_to(matches, inputs, BufWriter::with_capacity(1 << 16, io::stdout()), None),
-    }
-}
-
-fn write_metrics_to(
+pub fn write_metrics(
     matches: &ArgMatches,
+    format: &FormatEntry,
     inputs: Vec<PathBuf>,
-    output: impl Write,
     path: Option<&Path>,
 ) -> Result<u8, Failure> {
-    let metrics = Metrics::new(metrics::MetricJson::new(output), metrics_settings(matches));
-    let (replay, exit_code) = traces::replay(inputs, metrics)?;
-    let (complaints, written) = replay.sink.finish();
-    for complaint in complaints {
-        say(format_args!("gputrace: warning: {complaint}"));
-    }
-    match (written.finish(), path) {
-        (Ok((count, _)), Some(path)) => {
-            say(format_args!("gputrace: {count} requests of metrics in {}", path.display()));
-            Ok(exit_code)
+    let (count, exit_code) = output::write_to(path, format, |destination| {
+        let output = destination.stream().map_err(|error| output::cut_short(path, &error))?;
+        let metrics = Metrics::new(metrics::MetricJson::new(output), metrics_settings(matches));
+        let (replay, exit_code) = traces::replay(inputs, metrics)?;
+        let (complaints, written) = replay.sink.finish();
+        for complaint in complaints {
+            say(format_args!("gputrace: warning: {complaint}"));
         }
-        (Ok(_), None) => Ok(exit_code),
-        (Err(error), None) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit_code),
-        (Err(error), path) => Err(output::cut_short(path, &error)),
+        match written.finish() {
+            Ok((count, _)) => Ok((count, exit_code)),
+            Err(error) if path.is_none() && error.kind() == io::ErrorKind::BrokenPipe => Ok((0, exit_code)),
+            Err(error) => Err(output::cut_short(path, &error)),
+        }
+    })?;
+    if let Some(path) = path {
+        say(format_args!("gputrace: {count} requests of metrics in {}", path.display()));
     }
+    Ok(exit_code)
 }
 
 pub fn signal(matches: &ArgMatches) -> Signal {

@@ -13,8 +13,8 @@ use flate2::write::GzEncoder;
 use gputrace_collector::export::{Destination, FormatEntry, Target};
 
 use crate::cli::exit_code;
-use crate::cli::failure::{Failure, reason, remedy};
-use crate::cli::output_folder::{beside, stream_whole, unwritable};
+use crate::cli::failure::{Failure, reason, remedy_for_named};
+use crate::cli::output_folder::{beside, stream_whole, unwritable_named};
 
 const BUFFER_BYTES: usize = 1 << 16;
 /// The file in a folder that an export made: the names of the others, one a line.
@@ -30,7 +30,7 @@ pub fn write_to<T>(
     match (format.target, path) {
         (Target::Stream, None) => through(io::stdout(), false, None, write),
         (Target::Stream, Some(path)) => stream_whole(path, |file| {
-            let file = file.try_clone().map_err(|error| unwritable("write", path, &error))?;
+            let file = file.try_clone().map_err(|error| unwritable_named(path, &error))?;
             through(file, is_compressed, Some(path), write)
         }),
         (target, None) => {
@@ -53,11 +53,9 @@ pub fn cut_short(path: Option<&Path>, error: &io::Error) -> Failure {
     let name = path.map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
     let failure = Failure::new(format!("cannot write to {name}: {}", reason(error)));
     let failure = failure.code(exit_code::collector::WRITE_FAILED);
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            failure.hint("free some space, or choose another file system with -o")
-        }
-        _ => failure,
+    match remedy_for_named(error) {
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
 }
 
@@ -183,7 +181,7 @@ fn file<T>(path: &Path, write: impl FnOnce(Destination) -> Result<T, Failure>) -
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(occupied(path, "it is no file").hint("name another file with -o"));
     }
-    let failed = |error: io::Error| with_hint(unwritable("write", path, &error), &error);
+    let failed = |error: io::Error| unwritable_named(path, &error);
     let Some(name) = path.file_name() else { return Err(failed(io::ErrorKind::InvalidFilename.into())) };
     let temporary = Temporary::create(path).map_err(failed)?;
     let inside = temporary.0.join(name);
@@ -198,7 +196,7 @@ fn file<T>(path: &Path, write: impl FnOnce(Destination) -> Result<T, Failure>) -
 fn folder<T>(path: &Path, write: impl FnOnce(Destination) -> Result<T, Failure>) -> Result<T, Failure> {
     // Without a slash at its end, behind which the temporary name would be inside the folder.
     let path = &path.components().collect::<PathBuf>();
-    let failed = |error: io::Error| with_hint(unwritable("write", path, &error), &error);
+    let failed = |error: io::Error| unwritable_named(path, &error);
     match fs::metadata(path) {
         Ok(found) if !found.is_dir() => {
             return Err(occupied(path, "it is no folder").hint("name another folder with -o"));
@@ -252,13 +250,6 @@ fn entries(folder: &Path) -> io::Result<Vec<String>> {
 
 fn occupied(path: &Path, why: &str) -> Failure {
     Failure::new(format!("cannot write {}: {why}", path.display())).code(exit_code::collector::CANNOT_CREATE)
-}
-
-fn with_hint(failure: Failure, error: &io::Error) -> Failure {
-    match remedy(error) {
-        Some(hint) if failure.hint.is_none() => failure.hint(hint),
-        _ => failure,
-    }
 }
 
 #[cfg(test)]

@@ -108,6 +108,10 @@ impl Format for Chrome {
             let ranks = std::mem::take(&mut self.ranks);
             self.rank(&ranks)?;
         }
+        if !trace.missing.is_empty() {
+            self.out.write_all(b",\n\"recordingLacks\":")?;
+            serde_json::to_writer(&mut self.out, &trace.missing)?;
+        }
         if self.untimed > 0 {
             write!(self.out, ",\n\"operationsWithoutTimes\":{}", self.untimed)?;
             let lost = "operations without a device time, of which only the calls are in the output";

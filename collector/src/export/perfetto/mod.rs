@@ -61,8 +61,9 @@ impl Perfetto {
 impl Format for Perfetto {
     fn begin(&mut self, trace: &mut Trace<'_>) -> io::Result<()> {
         let begins = trace.totals.sessions.iter().map(|session| session.begin.realtime_ns);
-        self.tracks.packets.begins(begins.min().unwrap_or(0));
-        Ok(())
+        let begin_ns = begins.min().unwrap_or(0);
+        self.tracks.packets.begins(begin_ns);
+        if trace.missing.is_empty() { Ok(()) } else { self.tracks.note(begin_ns, &trace.missing.join("; ")) }
     }
 
     fn event(&mut self, event: Event<'_>, trace: &mut Trace<'_>) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::io;
 use rustc_hash::FxHashSet;
 
 use crate::export::perfetto::message::Message;
-use crate::export::perfetto::sequence::{EventType, Packets, SEQUENCES_MAX, Sequence};
+use crate::export::perfetto::sequence::{EventType, Name, Packets, SEQUENCES_MAX, Sequence};
 use crate::names::line_safe;
 
 /// Linux gives no larger thread ids, so larger numbers are free for those that share an id.
@@ -165,6 +165,15 @@ impl Tracks {
     #[inline(always)]
     pub fn end(&mut self, sequence: usize, track: u64, at_ns: u64) -> io::Result<()> {
         self.event(sequence, (EventType::End, track, at_ns), |_| {})
+    }
+
+    /// Writes a moment with a text on a track above the processes.
+    pub fn note(&mut self, at_ns: u64, text: &str) -> io::Result<()> {
+        let name = "incomplete recording";
+        let track = self.add(|track| track.text(field::NAME, name))?;
+        self.event(0, (EventType::Instant, track, at_ns), |event| {
+            event.name(Name::Fixed(name), || text.to_owned());
+        })
     }
 
     pub fn counter_value(&mut self, track: u64, at_ns: u64, value: i64) -> io::Result<()> {

@@ -104,6 +104,7 @@ impl Pprof {
         let default = if sums.device.has_times() { "device_time" } else { "host_time" };
         let mut comments = sums.losses();
         trace.warnings.extend(comments.iter().cloned());
+        comments.extend(trace.missing.iter().cloned());
         if trace.totals.simulated {
             comments.push("simulated device".to_owned());
         }

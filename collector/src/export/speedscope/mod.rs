@@ -99,6 +99,7 @@ impl Format for Speedscope {
         if trace.totals.simulated {
             name += " (simulated device)";
         }
+        trace.missing.iter().for_each(|line| name += &format!(" ({line})"));
         trace.warnings.extend(sums.losses());
         if self.without_timeline > 0 {
             let lost =

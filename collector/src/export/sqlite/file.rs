@@ -151,7 +151,7 @@ impl Format for NsysFile {
     }
 
     fn finish(&mut self, trace: &mut Trace<'_>) -> io::Result<u64> {
-        self.work.finish(&mut self.database, &self.host)?;
+        self.work.finish(&mut self.database, &self.host, trace)?;
         self.host.finish(&mut self.database, trace)?;
         self.database.complete()?;
         Ok(self.rows)

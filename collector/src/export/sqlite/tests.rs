@@ -303,12 +303,21 @@ fn sqlite_keeps_times_before_the_epoch_and_counts_missing_ones() {
     let mut batches = tape.batches();
     let Batch::SessionBegin(session) = &mut batches[0] else { panic!() };
     (session.realtime_ns, session.monotonic_ns) = (0, 6_000_000_000);
+    for batch in &mut batches {
+        if let Batch::Counters(counters) = batch {
+            counters.ring_full = 5;
+        }
+    }
     let found = exported(&batches);
     assert_eq!(found.rows("SELECT min(start) FROM CUPTI_ACTIVITY_KIND_RUNTIME"), ["-5000000000"]);
     let kernels = "SELECT count(*), sum(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL";
     assert_eq!(found.rows(kernels), ["1|77"]);
     let left_out = found.rows("SELECT text, globalPid >> 24 FROM DIAGNOSTIC_EVENT");
-    assert_eq!(left_out, ["1 kernels, copies, memsets or graphs have no device times and no rows|4242"]);
+    let expected = [
+        "the recording is incomplete; it lost: ring_full 5|NULL",
+        "1 kernels, copies, memsets or graphs have no device times and no rows|4242",
+    ];
+    assert_eq!(left_out, expected);
 }
 
 #[test]

@@ -163,10 +163,16 @@ impl Work {
     }
 
     /// Writes what was left out.
-    pub fn finish(&self, database: &mut Database, host: &Host) -> io::Result<()> {
+    pub fn finish(&self, database: &mut Database, host: &Host, trace: &mut Trace<'_>) -> io::Result<()> {
+        for text in &trace.missing {
+            database.add(&DIAGNOSTICS, (0, 0, 0, 2, text, None::<i64>))?;
+        }
         for (process, count) in &self.untimed {
             let text = format!("{count} kernels, copies, memsets or graphs have no device times and no rows");
             database.add(&DIAGNOSTICS, (0, 0, 0, 2, text, host.process(*process)))?;
+        }
+        if let count @ 1.. = self.untimed.values().sum::<u64>() {
+            trace.warnings.push(format!("operations without a device time, which have no row: {count}"));
         }
         Ok(())
     }
