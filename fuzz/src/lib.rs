@@ -1,4 +1,6 @@
-//! What the fuzz targets share: taking values off the front of the input, and a file's header.
+//! What the fuzz targets share: taking values off the front of the input, a file's header, and traces.
+
+pub mod batches;
 
 use gputrace_collector::trace_file;
 use std::sync::atomic::AtomicU64;
