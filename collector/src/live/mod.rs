@@ -1,8 +1,8 @@
 //! Tables of a running session, for whoever watches it: top kernels, lines, streams and copies.
 //!
 //! [`LiveAggregates`] is the session's aggregates and makes the tables twice a second, on the processing
-//! thread, while somebody has asked a [`LiveView`] for them in the last seconds; otherwise it costs
-//! nothing.
+//! thread, while somebody has asked a [`LiveView`] for them in the last seconds; otherwise
+//! it follows the live allocations of each process only.
 
 mod process;
 mod tables;
@@ -19,6 +19,7 @@ pub use view::LiveView;
 use crate::aggregate::Aggregates;
 use crate::batch::{ProcessBegin, SessionBegin};
 use crate::live::process::Observed;
+use crate::metrics::MemoryUse;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::process_snapshot::ProcessSnapshot;
@@ -42,10 +43,10 @@ impl Sink for LiveAggregates {
     #[inline]
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         self.aggregates.host_call(call, definitions);
-        if process::is_about_memory(call)
+        if MemoryUse::concerns(call)
             && let Some(observed) = self.running.get_mut(&call.process)
         {
-            observed.memory_call(call);
+            observed.memory_call(call, definitions);
         }
     }
 

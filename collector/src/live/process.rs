@@ -1,10 +1,9 @@
 //! What the live view says of one running process: its live allocations and what a hook costs.
 
-use gputrace_wire::call::Detail;
-use gputrace_wire::cell::{flag, kind};
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::MemoryUse;
+use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 use crate::model::process_snapshot::ProcessSnapshot;
 
@@ -26,23 +25,13 @@ pub(super) struct Observed {
     hook_cost_ns: Option<f64>,
 }
 
-/// Whether a call allocated or freed memory.
-#[inline]
-pub(super) fn is_about_memory(call: &HostCall) -> bool {
-    matches!(call.kind, kind::ALLOC | kind::FREE) && call.status == 0 && call.flags & flag::CAPTURED == 0
-}
-
 impl Observed {
     pub fn new(pid: u32) -> Observed {
         Observed { pid, memory: MemoryUse::default(), hook_cost_ns: None }
     }
 
-    pub fn memory_call(&mut self, call: &HostCall) {
-        let Detail::Memory(what) = &call.detail else { return };
-        match call.kind {
-            kind::ALLOC => self.memory.allocated(what, call.start_ns.saturating_add(call.duration_ns)),
-            _ => self.memory.freed(what, call.start_ns),
-        }
+    pub fn memory_call(&mut self, call: &HostCall, definitions: &Definitions) {
+        self.memory.follow(call, definitions);
     }
 
     pub fn snapshot(&mut self, snapshot: &ProcessSnapshot<'_>) {

@@ -8,9 +8,12 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use gputrace_wire::call::{self, memory};
+use gputrace_wire::call::{self, Detail, memory, operation};
+use gputrace_wire::cell::{flag, kind};
 
 use crate::metrics::total::Total;
+use crate::model::definitions::Definitions;
+use crate::model::operation::HostCall;
 
 /// The most remembered allocations; with more, the memory in use is unknown.
 const LIVE_MAX: usize = 1 << 16;
@@ -66,7 +69,44 @@ struct Allocation {
 }
 
 impl MemoryUse {
-    pub fn allocated(&mut self, what: &call::Memory, returned_ns: u64) {
+    /// Whether a call may change the memory in use. Cheap, for callers that prepare something for it.
+    #[inline]
+    pub fn concerns(call: &HostCall) -> bool {
+        let is_accepted = call.status == 0 && call.flags & flag::CAPTURED == 0;
+        is_accepted
+            && match &call.detail {
+                Detail::Memory(_) => matches!(call.kind, kind::ALLOC | kind::FREE),
+                Detail::Other { operation, .. } => *operation == operation::DESTROY,
+                _ => false,
+            }
+    }
+
+    /// Follows a call of the process. Returns when memory was allocated or freed, if it was.
+    #[inline]
+    pub fn follow(&mut self, call: &HostCall, definitions: &Definitions) -> Option<u64> {
+        if !MemoryUse::concerns(call) {
+            return None;
+        }
+        match &call.detail {
+            Detail::Memory(what) if call.kind == kind::ALLOC => {
+                let returned_ns = call.start_ns.saturating_add(call.duration_ns);
+                self.allocated(what, returned_ns);
+                Some(returned_ns)
+            }
+            Detail::Memory(what) => {
+                self.freed(what, call.start_ns);
+                Some(call.start_ns)
+            }
+            _ => {
+                if definitions.api(call.api).is_some_and(ends_context) {
+                    self.context_ended(call.start_ns);
+                }
+                None
+            }
+        }
+    }
+
+    fn allocated(&mut self, what: &call::Memory, returned_ns: u64) {
         let kind = Some(usize::from(what.memory)).filter(|kind| *kind < KINDS).unwrap_or(0);
         let Some(of_kind) = self.kinds.get_mut(kind) else { return };
         of_kind.calls.add(1);
@@ -98,7 +138,7 @@ impl MemoryUse {
         self.live_count += 1;
     }
 
-    pub fn freed(&mut self, what: &call::Memory, began_ns: u64) {
+    fn freed(&mut self, what: &call::Memory, began_ns: u64) {
         if what.address == 0 {
             return;
         }
@@ -123,7 +163,7 @@ impl MemoryUse {
     }
 
     /// A context ended, and its allocations with it. No call says which these are, so any may be gone.
-    pub fn context_ended(&mut self, began_ns: u64) {
+    fn context_ended(&mut self, began_ns: u64) {
         self.context_ended_ns = self.context_ended_ns.max(began_ns);
         self.forgotten += self.live_count as u64;
         self.live.clear();
@@ -171,6 +211,14 @@ impl OfKind {
     }
 }
 
+/// Whether a call frees all memory of a context. `cuDevicePrimaryCtxRelease` does so only for the last holder
+/// of the context, and no call says who that is.
+fn ends_context(api: &str) -> bool {
+    ["cuCtxDestroy", "cuDevicePrimaryCtxReset"]
+        .iter()
+        .any(|name| api.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("_v")))
+}
+
 fn key(what: &call::Memory) -> AllocationKey {
     let space = match what.memory {
         memory::REGISTERED => Space::Registered,
@@ -196,6 +244,20 @@ mod tests {
                 Some((name, used?, freed))
             })
             .collect()
+    }
+
+    #[test]
+    fn calls_that_end_a_context_are_known_in_every_version() {
+        for api in
+            ["cuCtxDestroy", "cuCtxDestroy_v2", "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"]
+        {
+            assert!(ends_context(api), "{api}");
+        }
+        for api in
+            ["cuStreamDestroy_v2", "cuEventDestroy", "cuDevicePrimaryCtxRelease_v2", "cuGreenCtxDestroy", ""]
+        {
+            assert!(!ends_context(api), "{api}");
+        }
     }
 
     #[test]

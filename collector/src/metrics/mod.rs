@@ -22,7 +22,6 @@ mod total;
 
 pub(crate) use memory::MemoryUse;
 pub use otlp_json::MetricJson;
-pub(crate) use process::ends_context;
 pub use sender::MetricsSender;
 pub use settings::{KERNELS_MAX, Preference, Settings, Temporality};
 pub use sink::{Metrics, MetricsReceiver};

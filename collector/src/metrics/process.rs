@@ -165,14 +165,7 @@ impl ProcessMetrics {
         match (call.kind, &call.detail) {
             (kind::LAUNCH, _) => self.launches.add(1),
             (kind::GRAPH_LAUNCH, _) => self.graph_launches.add(1),
-            (kind::ALLOC, Detail::Memory(memory)) => self.memory.allocated(memory, end_ns),
-            (kind::FREE, Detail::Memory(memory)) => self.memory.freed(memory, call.start_ns),
-            (_, Detail::Other { operation: operation::DESTROY, .. })
-                if definitions.api(call.api).is_some_and(ends_context) =>
-            {
-                self.memory.context_ended(call.start_ns);
-            }
-            _ => {}
+            _ => _ = self.memory.follow(call, definitions),
         }
     }
 
@@ -331,14 +324,6 @@ impl ProcessMetrics {
     }
 }
 
-/// Whether a call frees all memory of a context. `cuDevicePrimaryCtxRelease` does so only for the last holder
-/// of the context, and no call says who that is.
-pub(crate) fn ends_context(api: &str) -> bool {
-    ["cuCtxDestroy", "cuDevicePrimaryCtxReset"]
-        .iter()
-        .any(|name| api.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("_v")))
-}
-
 /// Index of the device with that ordinal.
 #[inline]
 fn index_of(devices: &mut Vec<DeviceMetrics>, ordinal: u32) -> usize {
@@ -364,23 +349,4 @@ fn count_error(errors: &mut Errors, call: &HostCall, definitions: &Definitions) 
     let error = (failed_calls::name(call.status), Category::of(call, definitions).name());
     let is_known = errors.len() < ERRORS_MAX || errors.contains_key(&error);
     errors.entry(if is_known { error } else { OTHER_ERRORS }).or_default().add(1);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn calls_that_end_a_context_are_known_in_every_version() {
-        for api in
-            ["cuCtxDestroy", "cuCtxDestroy_v2", "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"]
-        {
-            assert!(ends_context(api), "{api}");
-        }
-        for api in
-            ["cuStreamDestroy_v2", "cuEventDestroy", "cuDevicePrimaryCtxRelease_v2", "cuGreenCtxDestroy", ""]
-        {
-            assert!(!ends_context(api), "{api}");
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use gputrace_wire::call::{Detail, operation};
+use gputrace_wire::call::Detail;
 use gputrace_wire::cell::{flag, kind};
 use rustc_hash::FxHashMap;
 
@@ -15,7 +15,7 @@ use crate::export::perfetto::streams::{StreamTrack, category_of, execution_of};
 use crate::export::perfetto::threads::{Apart, ThreadTrack};
 use crate::export::perfetto::tracks::{CounterUnit, SystemIds, Tracks, rank};
 use crate::failed_calls;
-use crate::metrics::{MemoryUse, ends_context};
+use crate::metrics::MemoryUse;
 use crate::model::RangeName;
 use crate::model::callers::Callers;
 use crate::model::definitions::Definitions;
@@ -155,30 +155,14 @@ impl ProcessTracks {
         definitions: &Definitions,
         trace: &Trace<'_>,
     ) -> io::Result<()> {
-        if call.status != 0 || call.flags & flag::CAPTURED != 0 {
+        if !MemoryUse::concerns(call) {
             return Ok(());
         }
-        let returned_ns = call.start_ns.saturating_add(call.duration_ns);
-        let at_ns = match (call.kind, &call.detail) {
-            (kind::ALLOC, Detail::Memory(_)) => returned_ns,
-            (kind::FREE, Detail::Memory(_)) => call.start_ns,
-            (_, Detail::Other { operation: operation::DESTROY, .. })
-                if definitions.api(call.api).is_some_and(ends_context) =>
-            {
-                self.memory.context_ended(call.start_ns);
-                return Ok(());
-            }
-            _ => return Ok(()),
-        };
         let in_use = |memory: &mut MemoryUse| {
             memory.kinds().map(|(name, kind)| (name, kind.in_use().unwrap_or(0))).collect::<Vec<_>>()
         };
         let before = in_use(&mut self.memory);
-        match (call.kind, &call.detail) {
-            (kind::ALLOC, Detail::Memory(memory)) => self.memory.allocated(memory, returned_ns),
-            (_, Detail::Memory(memory)) => self.memory.freed(memory, call.start_ns),
-            _ => {}
-        }
+        let Some(at_ns) = self.memory.follow(call, definitions) else { return Ok(()) };
         if !self.memory.is_known() {
             return Ok(());
         }
