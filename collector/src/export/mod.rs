@@ -89,20 +89,10 @@ pub struct FormatEntry {
 
 /// All formats, in the order in which help lists them.
 pub const FORMATS: &[FormatEntry] = &[
-    perfetto::ENTRY,
+    perfetto::FORMAT,
     chrome::FORMAT,
-    FormatEntry {
-        name: "sqlite",
-        about: "a file as nsys exports it, for nsys stats, nsys analyze and scripts",
-        target: Target::File,
-        open: sqlite::open,
-    },
-    FormatEntry {
-        name: "parquet",
-        about: "a folder of tables, for DuckDB, pandas and Spark",
-        target: Target::Folder,
-        open: parquet::open,
-    },
+    sqlite::FORMAT,
+    parquet::FORMAT,
     speedscope::FORMAT,
     pprof::FORMAT,
     folded::FORMAT,

@@ -102,7 +102,7 @@ impl<'a> Trace<'a> {
             processes,
             streams,
             devices,
-            begin_unix_ns: totals.sessions.iter().map(begin_unix_ns).min().unwrap_or(0),
+            begin_unix_ns: totals.sessions.iter().map(Session::start_realtime_ns).min().unwrap_or(0),
             to_unix_ns: FxHashMap::default(),
         }
     }
@@ -115,15 +115,16 @@ impl<'a> Trace<'a> {
     /// A time on CLOCK_MONOTONIC as nanoseconds since the Unix epoch, by its session's clocks: the processes
     /// of one session have one clock.
     pub fn unix_ns(&self, process: u32, monotonic_ns: u64) -> u64 {
-        let offset = self.to_unix_ns.get(&process).copied().unwrap_or(0);
-        u64::try_from((i128::from(monotonic_ns) + offset).max(0)).unwrap_or(u64::MAX)
+        u64::try_from(self.since_epoch_ns(process, monotonic_ns).max(0)).unwrap_or(u64::MAX)
     }
 
     /// The same, before the epoch too: negative where a machine's clock was wrong.
     pub fn signed_unix_ns(&self, process: u32, monotonic_ns: u64) -> i64 {
-        let offset = self.to_unix_ns.get(&process).copied().unwrap_or(0);
-        let ns = i128::from(monotonic_ns) + offset;
-        ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+        self.since_epoch_ns(process, monotonic_ns).clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+
+    fn since_epoch_ns(&self, process: u32, monotonic_ns: u64) -> i128 {
+        i128::from(monotonic_ns) + self.to_unix_ns.get(&process).copied().unwrap_or(0)
     }
 
     /// A process that is kept. Past 65 536 exited processes, the first to exit are not.
@@ -156,13 +157,4 @@ impl<'a> Trace<'a> {
     pub fn leaf_name(&mut self, key: &StackKey) -> Arc<str> {
         self.labels.kernels.leaf(key.process, key.leaf).unwrap_or_else(|| "(call)".into())
     }
-}
-
-/// When the part of a session begins that was read.
-fn begin_unix_ns(session: &Session) -> u64 {
-    let begin = &session.begin;
-    let series = session.series.and_then(|series| series.begin_ns);
-    let read_from = session.excerpt.as_ref().map(|excerpt| excerpt.from_ns).or(series);
-    let before = read_from.map_or(0, |from_ns| from_ns.saturating_sub(begin.monotonic_ns));
-    begin.realtime_ns.saturating_add(before)
 }

@@ -83,7 +83,7 @@ impl Session {
     }
 
     /// When that part begins, on CLOCK_REALTIME.
-    fn start_realtime_ns(&self) -> u64 {
+    pub(crate) fn start_realtime_ns(&self) -> u64 {
         let before_ns = self.excerpt.as_ref().map(|e| e.from_ns.saturating_sub(self.begin.monotonic_ns));
         self.begin.realtime_ns.saturating_add(before_ns.unwrap_or_else(|| self.before_series_ns()))
     }

@@ -10,7 +10,14 @@ mod names;
 pub mod schema;
 mod table;
 
-pub use folder::open;
+use crate::export::{FormatEntry, Target};
+
+pub const FORMAT: FormatEntry = FormatEntry {
+    name: "parquet",
+    about: "a folder of tables, for DuckDB, pandas and Spark",
+    target: Target::Folder,
+    open: folder::open,
+};
 
 #[cfg(test)]
 mod tests;

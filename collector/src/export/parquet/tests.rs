@@ -17,7 +17,7 @@ use parquet::record::{Field, Row};
 use crate::aggregate::Aggregates;
 use crate::batch::Batch;
 use crate::export::Destination;
-use crate::export::parquet::open;
+use crate::export::parquet::folder::open;
 use crate::export::parquet::schema::{ColumnKind, STACKS, TABLES, TableSchema};
 use crate::export::parquet::table::{Datum, ParquetTable};
 use crate::export::testing::{export, fixture, scratch};

@@ -24,7 +24,7 @@ use process::ProcessTracks;
 use sequence::Packets;
 use tracks::{SystemIds, Tracks};
 
-pub const ENTRY: FormatEntry = FormatEntry {
+pub const FORMAT: FormatEntry = FormatEntry {
     name: "perfetto",
     about: "for ui.perfetto.dev and its trace processor: timeline of threads and devices, with flows",
     target: Target::Stream,

@@ -13,7 +13,14 @@ pub mod runtime_names;
 pub mod schema;
 mod work;
 
-pub use file::open;
+use crate::export::{FormatEntry, Target};
+
+pub const FORMAT: FormatEntry = FormatEntry {
+    name: "sqlite",
+    about: "a file as nsys exports it, for nsys stats, nsys analyze and scripts",
+    target: Target::File,
+    open: file::open,
+};
 
 #[cfg(test)]
 mod tests;

@@ -34,7 +34,7 @@ struct ExportedFile {
 
 fn exported(batches: &[Batch]) -> ExportedFile {
     let (guard, path) = scratch("trace.sqlite");
-    let (totals, aggregates, written) = export(batches, super::open, Destination::File(path.clone()));
+    let (totals, aggregates, written) = export(batches, super::file::open, Destination::File(path.clone()));
     let file = Connection::open(path).unwrap();
     ExportedFile { _guard: guard, file, totals, aggregates, events: written.unwrap() }
 }
@@ -347,8 +347,8 @@ fn sqlite_export_to_a_full_disk_returns_the_error() {
     assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
     let (_guard, folder) = scratch("folder");
     fs::create_dir(&folder).unwrap();
-    assert!(super::open(Destination::File(folder)).is_err());
-    let (_, _, written) = export(&batches, super::open, Destination::File("/dev/full".into()));
+    assert!(super::file::open(Destination::File(folder)).is_err());
+    let (_, _, written) = export(&batches, super::file::open, Destination::File("/dev/full".into()));
     assert_eq!(written.unwrap_err().kind(), ErrorKind::StorageFull);
 }
 

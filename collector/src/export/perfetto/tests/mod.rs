@@ -33,7 +33,7 @@ impl Write for WrittenTrace {
 
 impl WrittenTrace {
     fn format(&self) -> Box<dyn Format> {
-        (super::ENTRY.open)(Destination::Stream(Box::new(self.clone()))).unwrap()
+        (super::FORMAT.open)(Destination::Stream(Box::new(self.clone()))).unwrap()
     }
 
     fn bytes(&self) -> Vec<u8> {
