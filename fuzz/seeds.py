@@ -350,7 +350,8 @@ SEEDS = {
         "empty": b"",
     },
 }
-# Exports take what the model takes: here without the recorded trace that has no stacks, and with a part of the trace selected.
+# Exports take what the model takes: here without the recorded trace that has no stacks, and with a part of
+# the trace selected.
 SEEDS["exports"] = {name: content for name, content in SEEDS["model"].items() if name != "demo"}
 SEEDS["exports"] |= {f"a_part_of_{name}": bytes([content[0] | 2]) + content[1:] for name, content in SEEDS["exports"].items()}
 del SEEDS["exports"]["pytorch"]

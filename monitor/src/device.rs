@@ -51,7 +51,7 @@ pub struct GpuDeviceInfo {
 }
 
 impl GpuDeviceInfo {
-    /// A device of which nothing else is known.
+    /// A device with these facts; all others are unknown.
     pub fn new(index: u32, name: impl Into<String>, vendor: GpuVendor, backend: GpuBackend) -> GpuDeviceInfo {
         GpuDeviceInfo {
             index,

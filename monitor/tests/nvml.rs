@@ -11,7 +11,7 @@ use gputrace_monitor::{
     ProcessKind, ThrottleReasons,
 };
 
-/// A device of which nothing is known but that it is there.
+/// A device that exists and reports nothing.
 const BARE: &str = "[device]\n";
 
 fn monitor(fake: &Fake) -> GpuMonitor {

@@ -52,7 +52,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     Ok(exit_code::SUCCESS)
 }
 
-/// The problem that tells most where nothing can be read: another one than a missing driver, if there is any.
+/// The problem to report where nothing can be read: one other than a missing driver, if there is any.
 pub fn telling(problems: &[GpuMonitorError]) -> Option<&GpuMonitorError> {
     let has_driver = |problem: &&GpuMonitorError| !matches!(problem, GpuMonitorError::NoDriver(_));
     problems.iter().find(has_driver).or(problems.first())

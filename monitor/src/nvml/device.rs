@@ -371,7 +371,7 @@ fn xid(error: &nvml_wrapper::enums::event::XidError) -> u64 {
     }
 }
 
-/// Total, used and free; without what is reserved where the driver tells it apart.
+/// Total, used and free; without what is reserved, where the driver reports that separately.
 pub fn memory(device: &Device<'_>) -> Result<GpuMemoryMetrics, NvmlError> {
     let (total, used, free, reserved) = match device.memory_info() {
         Ok(info) => (info.total, info.used, info.free, Some(info.reserved)),

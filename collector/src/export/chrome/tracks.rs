@@ -12,7 +12,7 @@ const STREAMS_MAX: usize = 1 << 16;
 const SHARED_STREAM: u32 = 999_999;
 /// Process ids that are compared.
 const PIDS_MAX: usize = 1 << 18;
-/// Devices that are told apart.
+/// Devices with a number of their own.
 const DEVICES_MAX: usize = 1 << 10;
 /// Processes of further sessions with one process id get numbers from here on, above every process id.
 const OTHER_PIDS: u32 = 10_000_000;
