@@ -1,7 +1,7 @@
-//! Traces that inputs stand for: decoded files, and batches that no decoder would give.
+//! Turns a fuzzer's input into a trace: either a decoded file, or batches that no decoder would produce.
 //!
-//! Input: a mode (u8). Even: a trace file without its header, as the `trace_file` target has it.
-//! Odd: batches, each a kind (u8) and what `batch` takes for it.
+//! Input: a mode (u8). Even: the bytes after a trace file's header, as in the `trace_file` target.
+//! Odd: batches, each a kind (u8) and then the bytes that `batch` reads for that kind.
 
 use crate::{Input, trace_file_header};
 use gputrace_collector::batch::{Batch, Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
@@ -9,12 +9,13 @@ use gputrace_collector::trace_file::TraceReader;
 use gputrace_wire::cell::{CELL_WORDS, Cell, kind};
 use std::path::Path;
 
-/// Cells of one input: a small block of a file can hold 65 536 of them.
+/// The most cells that are kept of one input. There is a limit, since a small block of a file can
+/// hold 65 536 cells.
 const CELLS_MAX: usize = 1 << 16;
-/// Cells of one batch.
+/// The most cells of one batch.
 const BATCH_CELLS_MAX: u8 = 32;
 
-/// The kinds that the model knows, so that most cells mean something.
+/// The kinds of cells that the model knows. Most cells get one of them, so that the model does not skip them.
 const KINDS: [u16; 19] = [
     kind::THREAD_BEGIN,
     kind::ANCHOR,
@@ -37,7 +38,7 @@ const KINDS: [u16; 19] = [
     kind::GRAPH_NODE,
 ];
 
-/// The mode, and the batches of the input.
+/// Reads an input: its mode, and its batches.
 pub fn batches(data: &[u8]) -> (u8, Vec<Batch>) {
     let mut input = Input(data);
     let mode = input.u8();
@@ -71,7 +72,7 @@ fn invented(input: &mut Input<'_>) -> Vec<Batch> {
 }
 
 fn batch(input: &mut Input<'_>) -> Batch {
-    // Mostly few processes, rings and ids, so that they meet.
+    // Most numbers of processes and rings, and most ids, are small, so that batches refer to the same ones.
     let which = input.u8();
     let process = u32::from(which >> 6);
     match which % 16 {
@@ -136,7 +137,7 @@ fn cell(input: &mut Input<'_>) -> Cell {
     let cells = if which & 128 != 0 { input.u8() } else { 1 + u8::from(which % 32 == 14) };
     let kind = KINDS.get(usize::from(which % 32)).copied().unwrap_or(u16::from(which));
     let mut cell = Cell::new(kind, cells, input.u8());
-    // Small values meet each other; large ones overflow.
+    // Small values often equal each other, so that cells refer to the same things; large ones test overflow.
     for index in 0..CELL_WORDS {
         let word =
             if which & 64 != 0 { input.u64() } else { u64::from(input.u8()) | u64::from(input.u8()) << 32 };

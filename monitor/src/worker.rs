@@ -10,28 +10,28 @@ use crate::metrics::GpuMetrics;
 use crate::source::Source;
 use crate::subscription::Subscription;
 
-/// What a device's thread is asked for.
+/// A request to a device's thread.
 pub enum Command {
     Sample(SyncSender<Result<GpuMetrics, GpuMonitorError>>),
     Begin(Subscription),
     End(u64),
 }
 
-/// What the thread shares with those who wait for it.
+/// What a device's thread shares with the threads that wait for its samples.
 #[derive(Debug)]
 pub struct Shared {
     pub device_index: u32,
     pub history: Mutex<History>,
-    /// Whether samples that were asked for are kept too; otherwise background collection fills the history.
+    /// Whether every sample goes into the history; otherwise only those of background collection do.
     pub keeps_all: bool,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Since when a driver call has been running.
+    /// When the running driver call began; `None` while none runs.
     busy_since: Option<Instant>,
-    /// Samples that fell out because an earlier one took too long.
+    /// How many samples were not taken because an earlier one took too long.
     missed: u64,
 }
 
@@ -60,7 +60,7 @@ impl Shared {
         self.history.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
     }
 
-    /// Notes that a driver call runs while `work` does.
+    /// Runs `work`, which calls the driver, and notes when it began, so that [`Shared::hang`] can see a hang.
     pub fn busy<T>(&self, work: impl FnOnce() -> T) -> T {
         self.state().busy_since = Some(Instant::now());
         let result = work();
@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-/// Works until nobody can ask any more.
+/// Carries out commands and takes the samples of subscriptions until every sender of commands is gone.
 pub fn run(mut source: Box<dyn Source>, commands: &Receiver<Command>, shared: &Shared) {
     let mut subscriptions: Vec<Subscription> = Vec::new();
     loop {
@@ -84,7 +84,7 @@ pub fn run(mut source: Box<dyn Source>, commands: &Receiver<Command>, shared: &S
                 if shared.keeps_all {
                     shared.keep(or_failed(&sample, shared.device_index));
                 }
-                // Whoever asked may have stopped waiting.
+                // Sending fails if the requester no longer waits, and then nobody needs the sample.
                 let _ = answer.send(sample);
             }
             Ok(Command::Begin(subscription)) => {

@@ -1,10 +1,10 @@
-//! Watches the command's descendants by /proc: which run as another user, and which were started without the
-//! variables that would have them traced.
+//! Watches the command's descendants through /proc. It finds those that run as another user, and those that
+//! were started without the environment variables that make a process traced.
 //!
-//! Reads /proc and nothing else: no process is stopped, asked or adopted. A process that lives for less than
-//! the time between two scans may be missed. One whose parent ended before a scan saw it is known by the
-//! session's variable in its environment, where that may be read. The command itself is never missed: it is
-//! looked at before it is reaped.
+//! It only reads /proc and does nothing to the processes. It may miss a process that lives for less than the
+//! time between two scans. If a process's parent ended before a scan saw the process, it is recognised by the
+//! session's variable in its environment, where we may read that. The command itself is never missed, since
+//! the last scan comes before the command is reaped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,42 +16,46 @@ use std::time::{Duration, Instant};
 
 use crate::launch::private_folder::own_id;
 
-/// Between two scans in the command's first [`START`], when containers change their user, and later.
+/// The time between two scans during the command's first [`START`]. It is short, since containers change
+/// their user then.
 const FIRST_INTERVAL: Duration = Duration::from_millis(20);
+/// The time between two scans after that.
 const INTERVAL: Duration = Duration::from_millis(100);
 const START: Duration = Duration::from_secs(2);
-/// Scans take at most this part of one processor. With 100 processes on the machine the first one took 2 ms,
-/// since it reads about each of them, and the later ones 0.2 to 0.5 ms.
+/// After a scan, the thread waits at least this many times the scan's processor time: scans take at most 1 %
+/// of one processor. With 100 processes on the machine the first scan took 2 ms, since it reads files of each
+/// process, and later scans 0.2 to 0.5 ms.
 const COST_MOST: u32 = 100;
-/// For the thread, where memory is limited.
+/// The stack of the scanning thread: small, since memory may be limited.
 const STACK_BYTES: usize = 256 << 10;
-/// Processes that are named of each kind; more are counted.
+/// How many processes of each kind are kept by name. Further ones of other users are only counted.
 const NAMED_MAX: usize = 1000;
-/// A tracer that the command starts, behind a change of user as our hint says, has a session of its own.
+/// The name of a tracer that the command starts. It has a session of its own, so its processes are not ours.
+/// Our hint for processes of another user proposes to start one.
 const NESTED: &str = "gputrace";
-/// Of a process's environment: enough for the largest that a kernel takes by default (a quarter of the
-/// stack).
+/// How much of a process's environment is read. The largest that a kernel takes by default fits: a quarter of
+/// the stack limit.
 const ENVIRONMENT_BYTES_MAX: u64 = 2 << 20;
 
-/// What was seen until now.
+/// What the scans have found until now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// By process id.
     pub other_users: BTreeMap<u32, OtherUser>,
-    /// Beyond those that are named.
+    /// How many more there are than those in `other_users`.
     pub more_other_users: u64,
-    /// Names, by process id, of those that were started without our variables.
+    /// The names, by process id, of the processes that were started without our variables.
     pub without_variables: BTreeMap<u32, String>,
 }
 
-/// A process that the session is closed to.
+/// A process of another user: it cannot use the session, which is open to its own user only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherUser {
     pub uid: u32,
     pub name: String,
 }
 
-/// The thread that scans, until [`Watch::finish`].
+/// The running watch: its thread scans until [`Watch::finish`].
 #[derive(Debug)]
 pub struct Watch {
     scanner: Arc<Mutex<Scanner>>,
@@ -60,8 +64,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches this process and those that come of it. `variable`, with its value, is what the command was
-    /// given. Where there can be no thread, there is one scan, at the end.
+    /// Watches the process `command` and its descendants. `variable` is `NAME=VALUE` as we put it into the
+    /// command's environment. If the thread cannot be started, there is only the scan at the end.
     pub fn start(command: u32, variable: Vec<u8>) -> Watch {
         let scanner = Arc::new(Mutex::new(Scanner::new(command, variable)));
         let end = Arc::new((Mutex::new(false), Condvar::new()));
@@ -71,7 +75,8 @@ impl Watch {
         Watch { scanner, end, thread }
     }
 
-    /// Scans once more and ends. The command must not be reaped yet.
+    /// Ends the thread, and scans once more. The caller must not have reaped the command yet, or the scan
+    /// would not see it.
     pub fn finish(mut self) -> Seen {
         *lock(&self.end.0) = true;
         self.end.1.notify_all();
@@ -84,13 +89,13 @@ impl Watch {
     }
 }
 
-/// Nothing is left half changed that the next scan would not find again.
+/// Locks the mutex also after a panic under it: the next scan corrects whatever the panic left half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn scan_until(scanner: &Mutex<Scanner>, end: &(Mutex<bool>, Condvar)) {
-    // Signals are for the threads that pass them on.
+    // Blocks all signals in this thread for good, so that the threads that pass signals on get them.
     std::mem::forget(crate::launch::signals::hold());
     let start = Instant::now();
     lock(scanner).scan();
@@ -109,7 +114,7 @@ fn scan_until(scanner: &Mutex<Scanner>, end: &(Mutex<bool>, Condvar)) {
     }
 }
 
-/// What this thread has used of a processor.
+/// The processor time that this thread has used.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a live timespec, which clock_gettime fills.
@@ -123,7 +128,8 @@ struct Scanner {
     variable: Vec<u8>,
     /// The command and its descendants that run, with the name that each had at the last scan.
     known: BTreeMap<u32, String>,
-    /// Other processes that were there at the last scan: read once each.
+    /// Processes that earlier scans found not to belong to the command. Remembered, so that each is read
+    /// once.
     strangers: BTreeSet<u32>,
     seen: Seen,
 }
@@ -143,16 +149,19 @@ impl Scanner {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let present: BTreeSet<u32> =
             entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-        // A listing that is made while processes come and go may lack one that is there.
+        // While processes come and go, the listing may lack one that still exists: check that one by its
+        // path.
         self.known
             .retain(|pid, _| present.contains(pid) || fs::exists(format!("/proc/{pid}")).unwrap_or(true));
         self.strangers.retain(|pid| present.contains(pid));
         let new = present.iter().filter(|pid| !self.known.contains_key(pid) && !self.strangers.contains(pid));
         let mut new: BTreeMap<u32, u32> = new.filter_map(|pid| Some((*pid, parent(*pid)?))).collect();
-        // A parent may come after its child: process ids start again from the lowest.
+        // A child may have a lower id than its parent, since ids start again from the lowest. So this repeats
+        // until no more descendants are found.
         loop {
-            // A nested tracer's processes are its own. The parent's name is read after the child was found: a
-            // tracer has its name before it starts a process.
+            // Processes of a nested tracer belong to its session, not to ours. The parent's name is read
+            // after the child was found: a tracer has its name before it starts a process, so none is
+            // mistaken.
             let found: Vec<u32> = new
                 .iter()
                 .filter(|(_, parent)| self.known.contains_key(parent) && !is_nested(**parent))
@@ -166,8 +175,9 @@ impl Scanner {
                 break;
             }
         }
-        // An orphan's parent is gone, and its environment has what the command was given. A nested
-        // tracer's child has it too until its exec, and the tracer's name: the name is read first.
+        // An orphan's parent is gone, but its environment has the variable that we gave the command. Until
+        // its exec, a nested tracer's child has that variable too, but also the tracer's name. So the name is
+        // read first: the child may exec between the two reads.
         new.retain(|pid, _| {
             let is_orphan_of_ours =
                 !self.variable.is_empty() && !is_nested(*pid) && environment_has(*pid, &self.variable);
@@ -176,7 +186,8 @@ impl Scanner {
             }
             !is_orphan_of_ours
         });
-        // One whose parent began after that parent's number was passed is read again at the next scan.
+        // If the listing lacks a process's parent, the parent may have started after the listing passed its
+        // number. Such a process is not counted as a stranger yet: the next scan reads it again.
         self.strangers.extend(new.iter().filter(|(_, parent)| present.contains(parent)).map(|(pid, _)| pid));
         let pids: Vec<u32> = self.known.keys().copied().collect();
         for pid in pids {
@@ -213,8 +224,8 @@ impl Scanner {
         }
     }
 
-    /// Whether the program that the process runs was started without the variable. A process that ended has
-    /// no environment any more, and one of another user's cannot be asked.
+    /// Whether the program that the process runs was started without the variable. False if we cannot know: a
+    /// process that ended has no environment any more, and that of another user's process may not be read.
     fn lacks_the_variable(&self, pid: u32) -> bool {
         match environment(pid) {
             Some(environment) if environment.is_empty() => !is_zombie(pid) && !self.variable.is_empty(),
@@ -244,7 +255,8 @@ fn read(pid: u32, name: &str) -> Option<String> {
     fs::read(format!("/proc/{pid}/{name}")).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The fields of /proc/PID/stat from the state on. What is before them is the name, in which anything may be.
+/// The fields of /proc/PID/stat from the state on. They begin after the last parenthesis, since the name
+/// before them may have any characters.
 fn fields(stat: &str) -> impl Iterator<Item = &str> {
     stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_ascii_whitespace()
 }
@@ -253,7 +265,7 @@ fn parent(pid: u32) -> Option<u32> {
     fields(&read(pid, "stat")?).nth(1)?.parse().ok()
 }
 
-/// Whether the process is a tracer of its own, or its child that has not made its exec yet.
+/// Whether the process is a nested tracer, or a child of one that has not called exec yet.
 fn is_nested(pid: u32) -> bool {
     read(pid, "comm").is_some_and(|name| name.trim_end() == NESTED)
 }
@@ -262,9 +274,9 @@ fn is_zombie(pid: u32) -> bool {
     read(pid, "stat").is_none_or(|stat| fields(&stat).next() == Some("Z"))
 }
 
-/// Whether a process with this /proc/PID/status changed its user. A setuid program of our user's has not:
-/// only its file's owner was added to what it is. The loader ignores LD_PRELOAD there, and most such programs
-/// only help.
+/// Whether a process with this /proc/PID/status changed its user. A setuid program that our user starts does
+/// not count: its real user is still ours, and only its effective and saved user are the file's owner. We do
+/// not report such programs, since the loader ignores LD_PRELOAD in them and most are only small helpers.
 fn is_other_user(status: &str, own: u32) -> bool {
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let ids: Vec<u32> = ids.unwrap_or("").split_whitespace().filter_map(|id| id.parse().ok()).collect();
@@ -286,9 +298,10 @@ mod tests {
         for (ids, own, is_other) in [
             ("0\t0\t0\t0", 0, false),
             ("65534\t65534\t65534\t65534", 0, true),
-            // seteuid alone, to be taken back later.
+            // Only seteuid was called, which the process may undo later.
             ("0\t65534\t0\t65534", 0, true),
-            // A setuid program of root's, as its user starts it, and once it is root throughout (sudo).
+            // A setuid program of root, first as its user starts it, then after it made itself root in all
+            // ids (as sudo does).
             ("1000\t0\t0\t0", 1000, false),
             ("0\t0\t0\t0", 1000, true),
         ] {
@@ -303,8 +316,8 @@ mod tests {
         assert_eq!(parts, ["S", "34", "12"]);
     }
 
-    /// The command becomes a tracer of its own, and has a child, between two scans: on a busy machine, that
-    /// took less than the time between them.
+    /// Between two scans, the command becomes a nested tracer and starts a child. This happened on a busy
+    /// machine.
     #[test]
     fn children_of_a_tracer_are_its_own_even_when_both_are_new() {
         let folder = SessionFolder::create().unwrap();
@@ -321,7 +334,7 @@ mod tests {
         assert_eq!(scanner.known, BTreeMap::from([(child.id(), "sh".to_owned())]));
         writeln!(stdin).unwrap();
         lines.next().unwrap().unwrap();
-        // The child of the tracer has made its exec.
+        // Wait until the tracer's child has called exec.
         let deadline = Instant::now() + Duration::from_secs(60);
         let children = format!("/proc/{0}/task/{0}/children", child.id());
         let is_sleep = || {

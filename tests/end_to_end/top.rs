@@ -17,14 +17,14 @@ use crate::harness::tool::{count, gputrace};
 const SECOND_SCREEN: &str = "\x1b[?1049h";
 const FIRST_SCREEN: &str = "\x1b[?1049l";
 
-/// `top` where there is no driver.
+/// `top` without a driver.
 fn top() -> Command {
     let mut command = gputrace();
     command.arg("top").env("GPUTRACE_NVML", "/nonexistent/libnvidia-ml.so.1").env("TERM", "xterm");
     command
 }
 
-/// `top` on the devices of a script.
+/// `top` on the simulated devices that a script describes.
 fn top_with(script: &str, folder: &Folder) -> Command {
     let mut command = gputrace_with(script, folder);
     command.arg("top").env("TERM", "xterm");
@@ -36,7 +36,8 @@ fn scene_of(command: &mut Command) -> Value {
     serde_json::from_str(&finish(command.args(["--once", "--json"])).expect_code(0).stdout).unwrap()
 }
 
-/// A program that has launched kernels and waits, and how many.
+/// Starts a traced program that launches kernels and then waits. Returns its session and the number of
+/// launches.
 fn running(folder: &Folder) -> (Session, u64) {
     let mut session = Session::run(folder, &[], compiled("flight", Link::Driver), &["wait", "0.1"]);
     let launched = session.line().parse().unwrap();
@@ -47,7 +48,7 @@ fn running(folder: &Folder) -> (Session, u64) {
 fn traced_program_has_its_live_tables() {
     let folder = Folder::new();
     let (session, launched) = running(&folder);
-    // The device's records come some milliseconds after the launches.
+    // Retry: the records of the kernels arrive some milliseconds after the launches.
     let found = eventually("its kernels", || {
         let json = finish(top().args(["--once", "--json"])).expect_code(0).stdout;
         let scene: Value = serde_json::from_str(&json).unwrap();
@@ -110,7 +111,7 @@ fn traced_program_is_marked_and_has_its_allocations() {
     assert_eq!(session.end().0.code(), Some(0));
 }
 
-/// Its collector is stopped, as by Ctrl-Z in its terminal.
+/// SIGSTOP stops the collector of one session, as Ctrl-Z in its terminal would.
 #[test]
 fn silent_session_is_named_and_keeps_no_other_waiting() {
     let (folder, other) = (Folder::new(), Folder::new());
@@ -160,7 +161,7 @@ fn screen_of_every_size_is_drawn_and_follows_a_new_size() {
     let folder = Folder::new();
     let mut screen = OnTerminal::start_of_size(top_with(DEVICE, &folder).args(["--interval", "0.1"]), 1, 1);
     screen.waits_for(SECOND_SCREEN);
-    // The first letter of the footer.
+    // The screen has one cell, which shows the first letter of the footer.
     screen.waits_for("q");
     assert!(!screen.sent().contains("COMMAND"));
     screen.resize(40, 120);
@@ -172,7 +173,8 @@ fn screen_of_every_size_is_drawn_and_follows_a_new_size() {
 
 #[test]
 fn stopped_screen_restores_the_terminal_and_takes_it_again() {
-    // In a group of its own, which the kernel lets be stopped.
+    // The kernel ignores SIGTSTP in an orphaned process group, which the test's group may be. A group of its
+    // own is not orphaned, since its parent is in another group of the session.
     let mut screen = OnTerminal::start(top().process_group(0));
     screen.waits_for("q quit");
     screen.press("\x1a");
@@ -191,7 +193,7 @@ fn stopped_screen_restores_the_terminal_and_takes_it_again() {
     assert!(screen.is_restored());
 }
 
-/// As over a network connection that is gone.
+/// Nobody reads the terminal, as when the network connection to it is lost.
 #[test]
 fn terminal_that_nobody_reads_does_not_keep_the_screen_from_its_end() {
     let folder = Folder::new();
@@ -209,7 +211,7 @@ fn stdout_that_takes_nothing_is_explained() {
     let ended = top_with(DEVICE, &folder).args(["--once", "--json"]).stdout(full).output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!((ended.status.code(), said.contains("cannot write to stdout: ")), (Some(74), true), "{said}");
-    // A reader that went away is no error.
+    // If the reader of the pipe is gone, that is no error.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let ended = top_with(DEVICE, &folder).arg("--once").stdout(writer).output().unwrap();
@@ -244,7 +246,8 @@ fn terminal_is_left_as_it_was_found() {
     screen.waits_for("gputrace top");
     assert!(screen.sent().contains(SECOND_SCREEN) && !screen.is_restored());
     screen.press("h");
-    // A word of the page of keys: only letters that change are sent, so phrases may come in parts.
+    // Wait for one word of the help page, not for a phrase: only letters that change are sent, so a phrase
+    // may be sent in parts.
     screen.waits_for("SIGKILL");
     screen.press("q");
     assert_eq!(screen.child.wait().unwrap().code(), Some(0));

@@ -1,7 +1,7 @@
 //! The terminal's state: raw mode and the second screen, restored on every way out.
 //!
-//! A signal that ends the program restores them first: its handler writes fixed bytes and sets the saved
-//! attributes, which are the only things that a handler may do, and raises the signal again.
+//! When a signal ends the program, our handler restores both first, then raises the signal again. The handler
+//! only writes fixed bytes and sets the saved attributes, since both are async-signal-safe.
 
 use std::fmt;
 use std::io::{self, Stdout};
@@ -21,7 +21,7 @@ use crate::palette::{Glyphs, Palette};
 use crate::scene::Scene;
 use crate::view::View;
 
-/// Signals whose default ends a program.
+/// Signals whose default action ends a program.
 const ENDING: [i32; 21] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -50,14 +50,14 @@ const TAKE: &[u8] = b"\x1b[?1049h\x1b[2J\x1b[?25l";
 /// Shows the cursor and leaves the second screen.
 const RESTORE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 
-/// How long a signal waits for a terminal that takes nothing.
+/// How long [`restore`] waits, at most, until the terminal accepts output.
 const WRITABLE_LIMIT_MS: libc::c_int = 200;
 
 /// The attributes before raw mode. Set once, before any handler is installed.
 static SAVED: OnceLock<libc::termios> = OnceLock::new();
 /// The attributes of raw mode. Set once, before any handler is installed.
 static RAW: OnceLock<libc::termios> = OnceLock::new();
-/// Whether the screen is blank, after the program was stopped.
+/// Whether the screen is blank because the program was stopped and continued: all must be drawn again.
 static IS_BLANK: AtomicBool = AtomicBool::new(false);
 /// Whether the second screen is shown.
 static IS_SHOWN: AtomicBool = AtomicBool::new(false);
@@ -87,7 +87,7 @@ impl From<io::Error> for TerminalError {
     }
 }
 
-/// A terminal that shows the dashboard; one at a time. It is restored when this value goes.
+/// A terminal that shows the dashboard. Only one may exist at a time. Dropping it restores the terminal.
 pub struct Terminal {
     inner: ratatui::Terminal<CrosstermBackend<Stdout>>,
     glyphs: Glyphs,
@@ -95,7 +95,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Takes the terminal.
+    /// Saves the terminal's attributes, sets raw mode and shows the second screen.
     pub fn open(glyphs: Glyphs, palette: Palette) -> Result<Terminal, TerminalError> {
         let (stdin, stdout) = (io::stdin().as_raw_fd(), io::stdout().as_raw_fd());
         // SAFETY: isatty takes plain numbers.
@@ -137,7 +137,8 @@ impl Terminal {
     pub fn show(&mut self, scene: &Scene, view: &View) -> io::Result<()> {
         let (glyphs, palette) = (self.glyphs, self.palette);
         if IS_BLANK.swap(false, Ordering::SeqCst) {
-            // Forgets what was drawn. clear() would ask the terminal for its cursor and wait for the answer.
+            // Makes ratatui forget what it drew, so that it draws everything again. Not by clear(), which
+            // asks the terminal where its cursor is and waits for the answer.
             self.inner.swap_buffers();
         }
         self.inner.draw(|frame| draw(frame, scene, view, &glyphs, palette)).map(drop)
@@ -149,7 +150,7 @@ impl Terminal {
         unsafe { libc::raise(libc::SIGTSTP) };
     }
 
-    /// Waits that long for a key or another event of the terminal.
+    /// Waits for a key or another event of the terminal, for `limit` at most.
     pub fn event(&self, limit: Duration) -> io::Result<Option<Event>> {
         if event::poll(limit)? { event::read().map(Some) } else { Ok(None) }
     }
@@ -162,14 +163,16 @@ impl Drop for Terminal {
     }
 }
 
-/// Restores the terminal if it is taken. Async-signal-safe: poll, write, tcsetattr and atomics only.
+/// Restores the terminal if the second screen is shown. Async-signal-safe: it uses only poll, write,
+/// tcsetattr and atomics.
 fn restore() {
     if !IS_SHOWN.swap(false, Ordering::SeqCst) {
         return;
     }
     let mut stdout = libc::pollfd { fd: libc::STDOUT_FILENO, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: a live pollfd; then a live buffer and its length. The results change nothing, since there is no
-    // other way to restore. A terminal that nobody reads must not keep the program from its end.
+    // Poll first: a write to a terminal that nobody reads would block, and the program could not end. An
+    // error of the write is ignored, since there is no other way to restore the screen.
+    // SAFETY: poll gets a live pollfd, and write a live buffer and its length.
     unsafe {
         if libc::poll(&raw mut stdout, 1, WRITABLE_LIMIT_MS) == 1 {
             libc::write(libc::STDOUT_FILENO, RESTORE.as_ptr().cast(), RESTORE.len());
@@ -183,8 +186,9 @@ fn restore() {
 
 extern "C" fn ends(signal: libc::c_int) {
     restore();
-    // SAFETY: both calls take plain numbers and are async-signal-safe. The signal is blocked here, so it
-    // comes when the handler returns, and then ends the program.
+    // SAFETY: both calls take plain numbers and are async-signal-safe. The signal is blocked
+    // while its handler runs, so the raised one is delivered when the handler returns. Its default action
+    // then ends the program.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);
@@ -193,8 +197,8 @@ extern "C" fn ends(signal: libc::c_int) {
 
 extern "C" fn stops(signal: libc::c_int) {
     restore();
-    // SAFETY: all calls are async-signal-safe and take plain numbers and live locals. The signal is unblocked
-    // here, so raise stops the program, and returns when it is continued.
+    // SAFETY: all calls are async-signal-safe and take plain numbers and live locals. The signal is
+    // unblocked first, so raise stops the program at once, and returns when the program is continued.
     unsafe {
         let mut one: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut one);
@@ -216,7 +220,8 @@ extern "C" fn stops(signal: libc::c_int) {
     }
 }
 
-/// Installs the handler, unless the signal is ignored: who started the program wants it to go on.
+/// Installs the handler, unless the signal is ignored: whoever started the program so (nohup, for example)
+/// wants it to survive that signal.
 fn handle(signal: i32, handler: extern "C" fn(libc::c_int)) {
     // SAFETY: a sigaction of zeroes is a valid one; the calls read and write live structures, and the handler
     // calls only async-signal-safe functions.
@@ -228,7 +233,8 @@ fn handle(signal: i32, handler: extern "C" fn(libc::c_int)) {
         }
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as libc::sighandler_t;
-        // A stack that overflowed has no room for a handler; threads of Rust's have another one for it.
+        // The handler runs on the alternate stack, which Rust gives to each of its threads: after a stack
+        // overflow it could not run on the thread's own stack.
         action.sa_flags = libc::SA_ONSTACK;
         libc::sigemptyset(&raw mut action.sa_mask);
         libc::sigaction(signal, &raw const action, std::ptr::null_mut());

@@ -1,8 +1,8 @@
 //! Which events an export has: the filters and the interval that the user asked for.
 //!
-//! Each event is decided by itself: a kernel is in without the call that launched it, if only the kernel
-//! fits, and an event without the property that a filter names is out. Answers are kept by definition, so a
-//! name is matched once.
+//! Each event is judged alone: if a kernel fits and the call that launched it does not, the export has only
+//! the kernel. An event that lacks a property which a filter names does not fit that filter. Results are kept
+//! for each definition, so that each name is matched only once.
 
 use gputrace_wire::call::Detail;
 use rustc_hash::FxHashMap;
@@ -21,12 +21,13 @@ pub struct Interval {
     pub to_ns: Option<u64>,
 }
 
-/// All filters together take what any of them takes; none takes everything.
+/// Takes an event if it overlaps the interval and at least one filter takes it. Without filters, the interval
+/// alone decides.
 #[derive(Default, Debug)]
 pub struct Selection {
     filters: Vec<Vec<Numbered>>,
     interval: Interval,
-    /// By condition, process, and what it was asked about.
+    /// Whether a condition holds: by the condition's number, the process, and the id that it was checked on.
     known: FxHashMap<(u32, u32, u64), bool>,
     within: Within,
 }
@@ -37,25 +38,25 @@ struct Numbered {
     condition: Condition,
 }
 
-/// What conditions ask about.
+/// The properties of one event that conditions and the interval are checked on.
 #[derive(Clone, Copy, Default)]
 struct Facts {
     process: u32,
     thread: Option<u32>,
-    /// Definition, and number in device records; 0 if unknown.
+    /// The stream's definition, and its number in device records; each is 0 if unknown.
     stream: Option<(u32, u32)>,
     device: Option<u32>,
-    /// Name definition.
+    /// The definition of the kernel's name.
     kernel: Option<u32>,
-    /// Node of the process's ranges.
+    /// The node of the process's tree of ranges; 0 if there is none.
     ranges: u32,
-    /// The conditions on ranges that the ranges around it fulfil.
+    /// The range conditions that the ranges around the event fulfil, a bit each.
     within: u64,
     times: Option<(u64, u64)>,
 }
 
 impl Selection {
-    /// `None` if there are more than 64 conditions.
+    /// `None` if there are more than 64 conditions: each has a bit in a `u64`.
     pub fn new(filters: Vec<Filter>, interval: Interval) -> Option<Selection> {
         if filters.iter().map(|filter| filter.0.len()).sum::<usize>() > u64::BITS as usize {
             return None;
@@ -91,7 +92,7 @@ impl Selection {
             }
             Event::RangeBegins(range, definitions) => {
                 self.within.begins(range, own_bits(&self.filters, range, definitions));
-                // Its end is not known, and counts as after the interval's begin.
+                // The range's end is not known yet, so it is taken as after the begin of the interval.
                 self.takes_range(range, u64::MAX, definitions, trace)
             }
             Event::Range(range, definitions) => {
@@ -101,7 +102,7 @@ impl Selection {
         }
     }
 
-    /// Whether the interval has begun.
+    /// Whether the interval has begun at `ns` of a process.
     pub(super) fn has_begun(&self, process: u32, ns: u64, trace: &Trace<'_>) -> bool {
         let since_begin_ns = trace.unix_ns(process, ns).saturating_sub(trace.begin_unix_ns);
         since_begin_ns >= self.interval.from_ns.unwrap_or(0)
@@ -121,7 +122,7 @@ impl Selection {
         self.takes_facts(&Facts { process: range.process, thread, within, times, ..Facts::default() }, trace)
     }
 
-    /// Whether anything of a process can be taken.
+    /// Whether any event of a process can be taken: its own conditions hold in at least one filter.
     fn takes_process(&mut self, process: u32, trace: &mut Trace<'_>) -> bool {
         let Selection { filters, known, .. } = self;
         let facts = Facts { process, ..Facts::default() };
@@ -165,7 +166,7 @@ impl Interval {
         if self == Interval::default() {
             return true;
         }
-        // Without times there is no telling.
+        // An event without times cannot be compared with the interval, so it is left out.
         let Some((start_ns, end_ns)) = facts.times else { return false };
         let since_begin = |ns: u64| trace.unix_ns(facts.process, ns).saturating_sub(trace.begin_unix_ns);
         let (start_ns, end_ns) = (since_begin(start_ns), since_begin(end_ns));
@@ -238,7 +239,7 @@ fn holds(
     })
 }
 
-/// What outputs show for a property, and the number.
+/// The texts that a glob may match: the property's number, if it has one, and the names that outputs show.
 fn texts(property: Property, facts: &Facts, trace: &mut Trace<'_>) -> Vec<String> {
     let process = facts.process;
     let found = trace.process(process);

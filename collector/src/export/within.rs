@@ -1,5 +1,7 @@
-//! Which conditions on ranges the ranges around an event fulfil. Bounded: ranges that ended are kept for a
-//! while, for the operations that were launched in them.
+//! For each event: which of the filters' range conditions the ranges around it fulfil.
+//!
+//! Ranges that ended are kept for a while, since operations that were launched in them come later. Only the
+//! latest [`ENDED_MAX`] of them are kept, which bounds the memory.
 
 use std::collections::VecDeque;
 
@@ -13,15 +15,15 @@ const ENDED_MAX: usize = 1 << 16;
 
 #[derive(Default, Debug)]
 pub(super) struct Within {
-    /// By process and number.
+    /// By process and range number.
     ranges: FxHashMap<(u32, u32), KnownRange>,
-    /// Those that ended, the oldest first.
+    /// The keys of the ranges that ended, the earliest first.
     ended: VecDeque<(u32, u32)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct KnownRange {
-    /// The conditions that its own name fulfils.
+    /// The conditions that its own name fulfils, a bit each.
     bits: u64,
     around: u32,
     /// [`u64::MAX`] while it is open.
@@ -50,8 +52,9 @@ impl Within {
         self.bits(call.process, call.range, call.start_ns)
     }
 
-    /// The conditions fulfilled by a range and those around it. Ranges of several domains may end in any
-    /// order, so each counts only if it was open at that time.
+    /// The conditions that a range, or any range around it, fulfils at `at_ns`. Only ranges that were open
+    /// then count: ranges of different domains may end in any order, so an outer one may end before an inner
+    /// one.
     pub fn bits(&self, process: u32, mut range: u32, at_ns: u64) -> u64 {
         let mut bits = 0;
         for _ in 0..POSITIONS_MAX {

@@ -1,13 +1,13 @@
-//! `--filter KEY=GLOB[,KEY=GLOB]`: the one grammar of filters, for every command that has them.
+//! `--filter KEY=GLOB[,KEY=GLOB]`: the grammar of filters, the same for every command that has them.
 //!
-//! Owns what users write. What an event has of a key is decided where events are, in
-//! [`crate::export`].
+//! This module only parses what users write. [`crate::export`] decides which values an event has for a key,
+//! since it has the events.
 
 mod glob;
 
 pub use glob::Glob;
 
-/// A property of an event.
+/// A property of an event that a filter's key names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Property {
     Process,
@@ -36,12 +36,12 @@ pub struct Condition {
     pub glob: Glob,
 }
 
-/// One `--filter`: all its conditions must hold.
+/// One `--filter`: it takes an event if all its conditions hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter(pub Vec<Condition>);
 
 impl Filter {
-    /// Reads `KEY=GLOB[,KEY=GLOB]`. A comma inside a glob has a backslash before it.
+    /// Reads `KEY=GLOB[,KEY=GLOB]`. A comma inside a glob must have a backslash before it.
     pub fn parse(text: &str) -> Result<Filter, String> {
         parts(text).map(condition).collect::<Result<_, _>>().map(Filter)
     }

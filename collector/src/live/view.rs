@@ -1,4 +1,5 @@
-//! The tables of each running process, between the processing thread, which makes them, and those who ask.
+//! The live tables of each running process: the processing thread makes them, and threads that answer
+//! requests read them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +9,10 @@ use std::time::Duration;
 use crate::live::LiveTables;
 use crate::stream::clock::monotonic_ns;
 
-/// Tables are made for this long after somebody asked.
+/// The processing thread makes tables for this long after the latest request.
 const WATCHED_NS: u64 = 5_000_000_000;
-/// The share of the processing thread's time that tables may take is about this much of each half second.
-/// Processes beyond that are left out until the next time.
+/// The processing thread may spend about this much of each half second on tables. Once it has, the remaining
+/// processes keep their older tables until the next half second.
 const BUDGET_NS: u64 = 50_000_000;
 const HALF_SECOND_NS: u64 = 500_000_000;
 /// How long [`LiveView::tables`] waits for the first tables.
@@ -19,7 +20,7 @@ const FIRST_LIMIT: Duration = Duration::from_millis(1200);
 
 #[derive(Debug, Default)]
 pub struct LiveView {
-    /// When somebody asked last, on CLOCK_MONOTONIC; 0 for never.
+    /// When [`LiveView::tables`] was last called, on CLOCK_MONOTONIC; 0 if never.
     asked_ns: AtomicU64,
     state: Mutex<ViewState>,
     made: Condvar,
@@ -30,14 +31,16 @@ struct ViewState {
     /// By process number.
     tables: BTreeMap<u32, LiveTables>,
     made_ns: u64,
-    /// When the current half second began, and the time that tables took in it.
+    /// When the current half second began.
     period_ns: u64,
+    /// How long the making of tables took in the current half second.
     spent_ns: u64,
 }
 
 impl LiveView {
-    /// The tables of all running processes together, at most a second or two old. Waits for them at the first
-    /// time; `None` if none are made, as in a session that keeps its last seconds only.
+    /// The tables of all running processes together, at most a second or two old. The first call waits until
+    /// they are made. `None` if none are made in time, or ever: a session that keeps only its last seconds
+    /// makes none.
     pub fn tables(&self) -> Option<LiveTables> {
         let asked_ns = monotonic_ns();
         self.asked_ns.store(asked_ns, Ordering::Relaxed);
@@ -48,7 +51,7 @@ impl LiveView {
         (state.made_ns != 0).then(|| state.tables.values().fold(LiveTables::default(), LiveTables::with))
     }
 
-    /// Makes the tables of a process if somebody watches.
+    /// Makes the tables of a process if a request for them is recent and the half second's time is not spent.
     pub(super) fn refresh(&self, number: u32, now_ns: u64, make: impl FnOnce() -> LiveTables) {
         if now_ns.saturating_sub(self.asked_ns.load(Ordering::Relaxed)) > WATCHED_NS {
             return;

@@ -1,10 +1,13 @@
 //! Chooses a libcupti: the one that the process already has, otherwise the best fit.
 //!
-//! The driver refuses a second libcupti in a process, or worse happens, so the order matters: GPUTRACE_CUPTI
-//! (rejected if another one is mapped), the mapped one, the one beside the mapped libcudart, the one that the
-//! loader finds by the driver's version, the toolkit's. On the simulated device only the simulation's
-//! libcupti is used, whatever is mapped: the vendor's library keeps asking that driver for tables that it
-//! lacks, until the stack overflows. Runs once, right after `cuInit`; it may allocate.
+//! A process must not use two libcuptis: the driver refuses the second, or worse happens. So the first of
+//! these is used: the one that GPUTRACE_CUPTI names (an error if another one is mapped), the mapped one, the
+//! one beside the mapped libcudart, the one that the loader finds by the driver's version, the toolkit's.
+//!
+//! On the simulated device only the simulation's libcupti is used, whatever is mapped. The vendor's would ask
+//! the simulated driver for tables that the driver lacks, again and again until the stack overflows.
+//!
+//! [`load`] runs once, right after `cuInit`; it may allocate.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -28,10 +31,11 @@ pub struct Library {
 /// A symbol that only the simulated libcupti exports.
 const SIMULATED: &CStr = c"gputrace_sim_cupti_version";
 
-/// A function of the libcupti that other clients of this process use; null if none was seen.
+/// A function of the libcupti that another CUPTI client in this process uses; null if no client was seen.
 static OF_CLIENT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Another client of this process uses the library that defines this function. The first one is kept.
+/// Notes that another CUPTI client in this process uses the library that defines this function. Only the
+/// first note counts.
 pub fn note_client(function: *mut c_void) {
     let _ = OF_CLIENT.compare_exchange(core::ptr::null_mut(), function, Ordering::Relaxed, Ordering::Relaxed);
 }
@@ -98,7 +102,8 @@ fn candidates(driver_version: c_int, simulated: bool) -> Vec<PathBuf> {
 /// The loader's message, or the symbol that the library lacks.
 pub fn open(path: &Path) -> Result<Library, String> {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return Err("not a path".into()) };
-    // SAFETY: a C string. Loading runs the library's constructors, as it would in any CUPTI user.
+    // SAFETY: the name is a C string. Loading runs the library's constructors, as in every program with
+    // CUPTI.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
         // SAFETY: libc's dlerror returns null or a C string.
@@ -113,8 +118,8 @@ pub fn open(path: &Path) -> Result<Library, String> {
         return Err(why);
     }
     let Some(lookup) = libc_symbols::dlsym() else { return Err("the C library has no dlsym".into()) };
-    // SAFETY: the handle is the library's, the look-up is the real dlsym, and the file is
-    // a libcupti by its name or because the user named it.
+    // SAFETY: the handle is the library's, and the look-up is the real dlsym. The file is a libcupti: its
+    // name says so, or the user chose it.
     let api = unsafe { Cupti::load(handle, lookup) }.map_err(|missing| missing.to_string())?;
     let loaded =
         originals::path_of(api.get_version as *mut c_void).map_or_else(|| path.to_path_buf(), path_of);
@@ -126,8 +131,8 @@ pub fn mapped(prefix: &str) -> Option<PathBuf> {
     first_mapped(prefix, path_of)
 }
 
-/// Whether a library is mapped whose file name begins with `prefix`. Look-ups call it, so it allocates
-/// nothing.
+/// Whether a library is mapped whose file name begins with `prefix`. It allocates nothing, since the symbol
+/// look-ups of the program call it.
 pub fn is_mapped(prefix: &str) -> bool {
     first_mapped(prefix, |_| ()).is_some()
 }
@@ -140,12 +145,12 @@ fn first_mapped<T>(prefix: &str, take: fn(&CStr) -> T) -> Option<T> {
         found: Option<T>,
     }
     unsafe extern "C" fn look_at<T>(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a valid description; `search` is the one below.
+        // SAFETY: the loader passes a valid description, and `search` points to the variable below.
         let (object, search) = unsafe { (&*object, &mut *search.cast::<Search<T>>()) };
         if object.dlpi_name.is_null() {
             return 0;
         }
-        // SAFETY: the loader's C string.
+        // SAFETY: the loader gives a C string.
         let path = unsafe { CStr::from_ptr(object.dlpi_name) };
         let file = path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         if file.starts_with(search.prefix) {
@@ -174,8 +179,8 @@ pub fn find(path: &Path, name: &CStr) -> Option<*mut c_void> {
     let _error = KeepError::new();
     let dlsym = libc_symbols::dlsym()?;
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: RTLD_NOLOAD only finds what is mapped; the handle and the name are valid. The handle is not
-    // closed, so that the function stays.
+    // The handle stays open, so that the library and its function stay mapped.
+    // SAFETY: RTLD_NOLOAD only finds what is mapped; the handle and the name are valid.
     let found = unsafe {
         let handle = crate::symbols::loader::handle_of_mapped(path.as_ptr(), 0);
         if handle.is_null() {

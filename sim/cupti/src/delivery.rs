@@ -12,11 +12,11 @@ thread_local! {
     static IS_DELIVERING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Longest sleep while a full buffer waits for its operations to end.
+/// How often the thread checks whether the operations of a full buffer have ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Starts the thread if there is none. By the C library: the standard library looks a symbol up for it, and
-/// so clears an error of a look-up (dlerror) that the launching thread has not read yet.
+/// Starts the thread if there is none. It calls the C library's pthread_create, not Rust's `std::thread`:
+/// that one calls dlsym, which clears a dlerror message that the launching thread may not have read yet.
 pub fn start(buffers: &mut Buffers) {
     if buffers.delivers {
         return;
@@ -28,7 +28,8 @@ pub fn start(buffers: &mut Buffers) {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
     }
-    // Keep errno also if the thread cannot be started: the caller made a launch.
+    // Restore errno, also if the thread cannot be started: the caller made a launch, which leaves errno
+    // alone.
     // SAFETY: the pointer is to this thread's errno; `before` was initialised by the call above; the thread
     // gets no argument and is never joined.
     unsafe {
@@ -42,7 +43,7 @@ pub fn start(buffers: &mut Buffers) {
 }
 
 extern "C" fn deliver(_: *mut c_void) -> *mut c_void {
-    // SAFETY: a C string that fits, for the calling thread.
+    // SAFETY: the name is a C string within the length limit, and the thread is the calling one.
     unsafe { libc::pthread_setname_np(libc::pthread_self(), c"cupti-sim".as_ptr()) };
     IS_DELIVERING.set(true);
     let mut last_period = Instant::now();
@@ -92,7 +93,8 @@ extern "C" fn deliver(_: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Has everything that is over, or with `forced` everything, handed back before it returns.
+/// Waits until the thread has handed back every buffer whose operations have ended; with `forced`, every
+/// buffer.
 pub fn flush(forced: bool) -> CuptiResult {
     if !(driver()?.initialised)() {
         return Err(NOT_INITIALIZED);

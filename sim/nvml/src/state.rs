@@ -1,4 +1,4 @@
-//! The initialised library: the script it plays and since when.
+//! The state of the initialised library: the script that it plays, and when it began to.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ pub struct State {
 }
 
 impl State {
-    /// Since `nvmlInit_v2`: the script's time.
+    /// The script's time: how long ago `nvmlInit_v2` was called.
     pub fn now(&self) -> Duration {
         self.begin.elapsed()
     }
@@ -25,7 +25,8 @@ pub fn current() -> Option<Arc<State>> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The script of the environment, else the one beside the library; without one there are no devices.
+/// Reads the script that the environment names, otherwise the one beside the library. Without a script there
+/// are no devices.
 pub fn load() -> Result<Arc<State>, Code> {
     let path = std::env::var_os("GPUTRACE_SIM_NVML").filter(|path| !path.is_empty()).map(PathBuf::from);
     let text = match path.or_else(beside) {
@@ -43,12 +44,12 @@ fn complain(what: &str, why: &str) -> Code {
     UNKNOWN
 }
 
-/// Keeps the state for later calls; a second initialisation goes on with the first one's.
+/// Keeps the state for later calls. After a second initialisation the first one's state stays.
 pub fn keep(state: Arc<State>) {
     STATE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(state);
 }
 
-/// `<this library>.script`, if it is there.
+/// The path `<this library>.script`, if that file exists.
 fn beside() -> Option<PathBuf> {
     // SAFETY: all zero bytes are a valid Dl_info: null pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };

@@ -1,5 +1,5 @@
 //! Where an export goes: stdout, a file, or a folder. Files and folders are written under a temporary name
-//! beside and renamed once they are whole.
+//! beside the final one, and renamed once they are whole.
 
 use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File};
@@ -17,10 +17,11 @@ use crate::cli::failure::{Failure, reason, remedy_for_named};
 use crate::cli::output_folder::{beside, stream_whole, unwritable_named};
 
 const BUFFER_BYTES: usize = 1 << 16;
-/// The file in a folder that an export made: the names of the others, one a line.
+/// The file that an export adds to the folder it makes. It has the names of the other files, one a line.
 const MARKER: &str = ".gputrace-export";
 
-/// Opens the destination that a format needs, and completes it after `write`. `path`: `None` for stdout.
+/// Opens the destination that a format needs, passes it to `write`, and then completes it. A `path` of `None`
+/// is stdout.
 pub fn write_to<T>(
     path: Option<&Path>,
     format: &FormatEntry,
@@ -48,7 +49,7 @@ pub fn write_to<T>(
     }
 }
 
-/// The failure of what was begun to be written.
+/// The failure of an output that was partly written.
 pub fn cut_short(path: Option<&Path>, error: &io::Error) -> Failure {
     let name = path.map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
     let failure = Failure::new(format!("cannot write to {name}: {}", reason(error)));
@@ -66,15 +67,15 @@ enum Stream<W: Write> {
     Compressed(GzEncoder<BufWriter<W>>),
 }
 
-/// A stream that the format and we have. The format's part ends with the format; then we complete it, so
-/// that an error of the compressor's end is seen.
+/// The format's handle on a stream that we keep too. The format drops its handle, which would lose an error;
+/// we then complete the stream ourselves, so that we see an error at the compressor's end.
 struct Shared<W: Write> {
     stream: Rc<RefCell<Completed<W>>>,
 }
 
 struct Completed<W: Write> {
     stream: Stream<W>,
-    /// The first error, which a format's own buffer may have lost.
+    /// The first error of a write. A format's own buffer may drop the error, so it is kept here.
     error: Option<io::ErrorKind>,
 }
 
@@ -134,7 +135,8 @@ impl<W: Write> Write for Shared<W> {
         shared.noting(done)
     }
 
-    /// The compressor is not flushed: that would cost compression, and its end is written by us.
+    /// Does not flush the compressor, since a flush makes the output larger. [`Completed::complete`] writes
+    /// its end.
     fn flush(&mut self) -> io::Result<()> {
         let mut shared = self.stream.borrow_mut();
         let done = match &mut shared.stream {
@@ -147,11 +149,11 @@ impl<W: Write> Write for Shared<W> {
 
 // --- files and folders that a library writes
 
-/// A folder of ours that is removed with what is left in it.
+/// A temporary folder of ours. Dropping it removes the folder with everything that is left in it.
 struct Temporary(PathBuf);
 
 impl Temporary {
-    /// Another run of our process id may have left one there.
+    /// First removes what has that name: an earlier run with our process id may have left it.
     fn create(path: &Path) -> io::Result<Temporary> {
         let temporary = beside(path);
         remove(&temporary)?;
@@ -175,8 +177,8 @@ fn remove(path: &Path) -> io::Result<()> {
     removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
-/// The file is made inside a temporary folder, where a library's journals beside it are removed with the
-/// folder.
+/// Has `write` make the file inside a temporary folder. A library may leave journals beside the file; they
+/// are removed with the folder.
 fn file<T>(path: &Path, write: impl FnOnce(Destination) -> Result<T, Failure>) -> Result<T, Failure> {
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(occupied(path, "it is no file").hint("name another file with -o"));
@@ -186,15 +188,16 @@ fn file<T>(path: &Path, write: impl FnOnce(Destination) -> Result<T, Failure>) -
     let temporary = Temporary::create(path).map_err(failed)?;
     let inside = temporary.0.join(name);
     let done = write(Destination::File(inside.clone()))?;
-    // Whose trace it is may read it, as with other outputs.
+    // Only the user may read a trace, as with all other outputs.
     fs::set_permissions(&inside, fs::Permissions::from_mode(0o600)).map_err(failed)?;
     fs::rename(&inside, path).map_err(failed)?;
     Ok(done)
 }
 
-/// A folder that such an export made is replaced; any other that is not empty is refused.
+/// Replaces a folder that is empty or that an export made, and refuses any other.
 fn folder<T>(path: &Path, write: impl FnOnce(Destination) -> Result<T, Failure>) -> Result<T, Failure> {
-    // Without a slash at its end, behind which the temporary name would be inside the folder.
+    // Removes a slash at the end: the temporary name is made by adding to the path, and after a slash it
+    // would be inside the folder.
     let path = &path.components().collect::<PathBuf>();
     let failed = |error: io::Error| unwritable_named(path, &error);
     match fs::metadata(path) {
@@ -210,7 +213,7 @@ fn folder<T>(path: &Path, write: impl FnOnce(Destination) -> Result<T, Failure>)
     let temporary = Temporary::create(path).map_err(failed)?;
     let done = write(Destination::Folder(temporary.0.clone()))?;
     mark(&temporary.0).map_err(failed)?;
-    // An empty folder is replaced by the renaming itself.
+    // rename succeeds if there is no folder or an empty one. One with files must be moved away first.
     if fs::rename(&temporary.0, path).is_ok() {
         return Ok(done);
     }
@@ -227,7 +230,8 @@ fn folder<T>(path: &Path, write: impl FnOnce(Destination) -> Result<T, Failure>)
     Ok(done)
 }
 
-/// Notes what the export wrote, so that nothing that was added later is ever removed.
+/// Writes the names of the export's files into [`MARKER`]. A later export sees by it whether somebody added
+/// other files, and then does not replace the folder.
 fn mark(folder: &Path) -> io::Result<()> {
     let mut names = entries(folder)?;
     names.sort();
@@ -338,7 +342,7 @@ mod tests {
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
-    /// Fails once it has taken so many bytes.
+    /// A writer that fails once it has taken that many bytes.
     struct Full(usize);
 
     impl Write for Full {
@@ -352,7 +356,7 @@ mod tests {
         }
     }
 
-    /// The compressor writes its end, and most of a short file, when all was passed to it.
+    /// The compressor writes most of a short file only when it is completed, so the error comes only then.
     #[test]
     fn error_at_the_end_of_a_stream_is_seen() {
         for is_compressed in [false, true] {

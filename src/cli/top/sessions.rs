@@ -14,9 +14,9 @@ use serde_json::Value;
 use crate::launch::control::{self, STATUS, TABLES};
 use crate::launch::private_folder;
 
-/// How long a session may take for an answer.
+/// How long a session may take for one answer.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Both answers of a session, its counters and its tables, with some time for the threads.
+/// How long a session may take for both of its answers, counters and tables, and for its thread to run.
 const BOTH_LIMIT: Duration = Duration::from_millis(4500);
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
 
@@ -32,15 +32,15 @@ pub struct LiveSession {
 struct Slot {
     pid: u32,
     latest: Option<LiveSession>,
-    /// Since when it has been asked, until it answers.
+    /// When the request began that is not answered yet; `None` if there is none.
     asked: Option<Instant>,
 }
 
-/// By folder. Each session is asked by a thread of its own, one question at a time, so that one that is
-/// stopped keeps nobody waiting.
+/// The sessions by folder. Each request runs in a thread of its own, so that a stopped session delays no
+/// other; a session gets no second request before the first has ended.
 type Slots = Arc<Mutex<BTreeMap<PathBuf, Slot>>>;
 
-/// Asks all sessions again and again until this value goes.
+/// Asks all sessions again and again until this value is dropped.
 pub struct Sessions(Slots);
 
 impl Sessions {
@@ -54,7 +54,7 @@ impl Sessions {
                 thread::sleep(interval);
             }
         };
-        // Without the thread there are no sessions on the screen; the devices still are.
+        // If the thread cannot be started, the screen shows no sessions, but it still shows the devices.
         let _ = thread::Builder::new().name("gputrace-sessions".into()).spawn(poll);
         Sessions(slots)
     }
@@ -64,7 +64,7 @@ impl Sessions {
     }
 }
 
-/// All sessions, asked now.
+/// Asks all sessions once and waits for their answers.
 pub fn all() -> Vec<LiveSession> {
     let (slots, begin) = (Slots::default(), Instant::now());
     ask_all(&slots);
@@ -78,7 +78,7 @@ fn lock(slots: &Slots) -> MutexGuard<'_, BTreeMap<PathBuf, Slot>> {
     slots.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks those that are not being asked.
+/// Asks each session that has no unanswered request.
 fn ask_all(slots: &Slots) {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let (_, sessions) = private_folder::sessions(own);
@@ -122,7 +122,7 @@ fn silent(pid: u32) -> LiveSession {
     LiveSession { view, processes: Vec::new() }
 }
 
-/// `None` for one that has ended.
+/// Asks one session; `None` if it has ended.
 fn ask(socket: &Path, pid: u32) -> Option<LiveSession> {
     let status = match control::ask(socket, STATUS, LIMIT) {
         Ok(status) => status,
