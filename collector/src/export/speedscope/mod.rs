@@ -1,7 +1,7 @@
 //! `speedscope`: GPU time and host time by stack, and a timeline for each stream, as one JSON document.
 //!
-//! It keeps the sums by stack and, of each stream, the start, end and frame of a bounded number of operations.
-//! A profile's name says how many operations of its stream are left out.
+//! It keeps the sums by stack and, of each stream, the start, end and frame of a bounded number of
+//! operations. A profile's name says how many operations of its stream are left out.
 
 #[cfg(test)]
 mod tests;
