@@ -80,7 +80,7 @@ pub fn run(mut source: Box<dyn Source>, commands: &Receiver<Command>, shared: &S
         };
         match command {
             Ok(Command::Sample(answer)) => {
-                let sample = shared.busy(|| source.sample());
+                let sample = read(source.as_mut(), shared);
                 if shared.keeps_all {
                     shared.keep(or_failed(&sample, shared.device_index));
                 }
@@ -96,7 +96,7 @@ pub fn run(mut source: Box<dyn Source>, commands: &Receiver<Command>, shared: &S
                 continue;
             }
             Err(RecvTimeoutError::Timeout) => {
-                let sample = shared.busy(|| source.sample());
+                let sample = read(source.as_mut(), shared);
                 let sample = or_failed(&sample, shared.device_index);
                 let (now, mut missed) = (Instant::now(), 0);
                 for subscription in &mut subscriptions {
@@ -110,6 +110,13 @@ pub fn run(mut source: Box<dyn Source>, commands: &Receiver<Command>, shared: &S
         }
         shared.busy(|| source.read_slow());
     }
+}
+
+/// A sample that knows how long it took.
+fn read(source: &mut dyn Source, shared: &Shared) -> Result<GpuMetrics, GpuMonitorError> {
+    let begin = Instant::now();
+    let sample = shared.busy(|| source.sample());
+    sample.map(|sample| GpuMetrics { read_time: Some(begin.elapsed()), ..sample })
 }
 
 fn or_failed(sample: &Result<GpuMetrics, GpuMonitorError>, device_index: u32) -> GpuMetrics {

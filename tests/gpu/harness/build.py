@@ -124,6 +124,7 @@ PARTS = {
     "cuda_ipc": lambda b: b.cuda("cuda_ipc", "everyday/cuda_ipc.cu", *STATIC),
     "pluggable_allocator": lambda b: b.cuda("pluggable_allocator", "everyday/pluggable_allocator.cu", *STATIC, "-shared", "-Xcompiler", "-fPIC", suffix=".so"),
     "two_gpus": lambda b: b.cuda("two_gpus", "two_gpus.cu", *STATIC),
+    "monitor_busy": lambda b: b.cuda("monitor_busy", "monitor_busy.cu", *STATIC),
     "empty_kernels": lambda b: b.cuda("empty_kernels", "empty_kernels.cu", *STATIC),
     "driver_kernels": lambda b: b.cuda("driver_kernels", "driver_kernels.cu", "-fatbin", suffix=".fatbin"),
     "driver_link": lambda b: b.driver_program("driver_link", "driver_api.c", "-DRESOLVE_LINK"),
