@@ -9,9 +9,16 @@ use gputrace_collector::flame::Flame;
 use gputrace_collector::label::Labels;
 use gputrace_collector::model::Totals;
 use gputrace_collector::otlp::ExportStatus;
+use gputrace_collector::report::named::{self, TableFormat};
 use gputrace_collector::report::{Report, TextOptions, grouped_count};
 
 use crate::cli::settings::Flames;
+
+/// The width of a page that is written there: what `COLUMNS` says, else the terminal's.
+pub fn page_width(output: &impl AsRawFd) -> Option<usize> {
+    let asked = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
+    asked.filter(|width| *width > 0).or_else(|| terminal_width(output))
+}
 
 #[derive(Debug)]
 pub struct Analysis {
@@ -39,10 +46,13 @@ impl Analysis {
 
     /// The same, as wide as the terminal that it is written to.
     pub fn summary_on(&self, output: &impl AsRawFd, verbose: bool) -> String {
-        let asked = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
         let plain = TextOptions { verbose, ..TextOptions::default() };
-        let width = asked.filter(|width| *width > 0).or_else(|| terminal_width(output));
-        self.report.to_text(&TextOptions { width: width.unwrap_or(plain.width), ..plain })
+        self.report.to_text(&TextOptions { width: page_width(output).unwrap_or(plain.width), ..plain })
+    }
+
+    /// Single tables of the report.
+    pub fn tables(&self, names: &[String], format: TableFormat) -> String {
+        named::print(&named::tables(&self.report, names), format)
     }
 
     /// The flamegraph as folded lines.

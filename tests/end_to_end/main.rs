@@ -54,6 +54,7 @@ mod python_graphs;
 mod python_stacks;
 mod ranks;
 mod recorded_traces;
+mod report_tables;
 mod resolution;
 mod rotation;
 mod sanitizers;

@@ -241,7 +241,7 @@ fn moved_report(moved: &Moved) -> MovedReport {
         calls: moved.calls,
         timed_calls: moved.durations.count(),
         bytes: moved.bytes,
-        total_ns: timed.then(|| moved.durations.total_ns()),
+        spread: Spread::new(&moved.durations),
         bandwidth_mbps: timed.then(|| moved.bandwidth_mbps()),
     }
 }

@@ -286,7 +286,8 @@ pub struct MovedReport {
     pub calls: u64,
     pub timed_calls: u64,
     pub bytes: u64,
-    pub total_ns: Option<u64>,
+    #[serde(flatten)]
+    pub spread: Spread,
     pub bandwidth_mbps: Option<f64>,
 }
 

@@ -14,6 +14,7 @@ mod json;
 mod kernels;
 mod lines;
 mod missing_times;
+pub mod named;
 mod ranges;
 mod streams;
 mod table;

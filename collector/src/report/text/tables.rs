@@ -214,7 +214,7 @@ impl Report {
                     name.to_owned(),
                     count(moved.calls),
                     bytes(moved.bytes),
-                    moved.total_ns.map_or_else(dash, duration),
+                    moved.spread.total_ns.map_or_else(dash, duration),
                     moved.bandwidth_mbps.filter(|rate| *rate > 0.0).map_or_else(dash, bandwidth),
                 ]);
             }
