@@ -38,7 +38,7 @@ pub mod settings;
 pub mod spare_folder;
 pub mod stdout;
 pub mod talk;
-mod top;
+pub mod top;
 pub mod trace_folder;
 pub mod trace_list;
 pub mod traces;

@@ -34,6 +34,7 @@ mod kernel_sources;
 mod killed;
 mod limits;
 mod linkage;
+mod live;
 mod live_and_file;
 mod lost_surroundings;
 mod max_size;
