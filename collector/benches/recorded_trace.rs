@@ -261,7 +261,7 @@ impl Format for Nothing {
 }
 
 /// Executions a second, each with its call, on their way to an export: the first pass is `names`, the second
-/// is `perfetto`, of which `events` is the part that is not the format's. The encoder alone is the difference.
+/// is `perfetto`, of which `events` is the part that is not the format's: the encoder takes the difference.
 fn to_exports(criterion: &mut Criterion) {
     let bench = Bench::new();
     let executed = bench.recorded.executed * (bench.entries / bench.recorded.entries);

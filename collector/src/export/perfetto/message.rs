@@ -5,11 +5,11 @@
 pub struct Message(Vec<u8>);
 
 /// The first bytes of a word, lowest first, and how many there are.
-type Bytes = (u128, usize);
+type WordBytes = (u128, usize);
 
 /// Encodes a number, which has at most ten bytes.
 #[inline(always)]
-fn varint(value: u64) -> Bytes {
+fn varint(value: u64) -> WordBytes {
     match value {
         0..0x80 => (value.into(), 1),
         0x80..0x100_0000_0000_0000 => {
@@ -31,12 +31,12 @@ fn varint(value: u64) -> Bytes {
 }
 
 #[inline(always)]
-fn then((first, count): Bytes, (second, more): Bytes) -> Bytes {
+fn then((first, count): WordBytes, (second, more): WordBytes) -> WordBytes {
     (first | second << (8 * count), count + more)
 }
 
 #[inline(always)]
-fn number(field: u32, value: u64) -> Bytes {
+fn number(field: u32, value: u64) -> WordBytes {
     then(varint(u64::from(field) << 3), varint(value))
 }
 
@@ -59,7 +59,7 @@ impl Message {
 
     /// All of the word is copied, since that takes one instruction, and cut.
     #[inline(always)]
-    fn word(&mut self, (bytes, count): Bytes) {
+    fn word(&mut self, (bytes, count): WordBytes) {
         let whole = self.0.len() + count;
         self.0.extend_from_slice(&bytes.to_le_bytes());
         self.0.truncate(whole);

@@ -239,19 +239,19 @@ pub struct Sequence {
     categories: u32,
     keys: u32,
     /// The numbers of a kernel's name, source and launch: one look-up for the three.
-    kernels: FxHashMap<KernelKey, [u64; 3]>,
+    kernels: FxHashMap<InternedKernel, [u64; 3]>,
     /// Names that the next packet defines.
     interned: Message,
 }
 
 /// A kernel by process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct KernelKey(u32, Kernel);
+struct InternedKernel(u32, Kernel);
 
-impl Hash for KernelKey {
+impl Hash for InternedKernel {
     /// By what most kernels differ in, since all of it takes longer than the look-up.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let KernelKey(process, kernel) = self;
+        let InternedKernel(process, kernel) = self;
         let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
         let ([grid_x, grid_y, grid_z], [block_x, ..]) = (kernel.grid, kernel.block);
         state.write_u64(pair(kernel.name, *process));
@@ -391,7 +391,8 @@ impl EventFields<'_> {
     /// Adds the name, the source and the launch of a kernel if an earlier event of the sequence had them.
     #[inline(always)]
     pub fn known_kernel(&mut self, process: u32, kernel: &Kernel) -> bool {
-        let Some([name, source, launch]) = self.sequence.kernels.get(&KernelKey(process, *kernel)).copied()
+        let Some([name, source, launch]) =
+            self.sequence.kernels.get(&InternedKernel(process, *kernel)).copied()
         else {
             return false;
         };
@@ -403,7 +404,7 @@ impl EventFields<'_> {
 
     /// Remembers the numbers that the methods for a kernel's name, source and launch returned.
     pub fn learn_kernel(&mut self, process: u32, kernel: &Kernel, numbers: [u64; 3]) {
-        self.sequence.kernels.insert(KernelKey(process, *kernel), numbers);
+        self.sequence.kernels.insert(InternedKernel(process, *kernel), numbers);
     }
 
     #[inline(always)]
