@@ -43,7 +43,7 @@ impl Sink for Aggregates {
     fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
         let process = operation.process;
         let duration_ns = operation.timing.map(|timing| timing.duration_ns);
-        let device = self.devices.add(process, operation.device, operation.timing, definitions);
+        let device = self.devices.add(operation, definitions);
         self.streams.add(operation);
         let is_node = operation.graph.is_some() && operation.what != What::Graph;
         self.graph_node_calls += u64::from(is_node);
@@ -153,6 +153,8 @@ mod tests {
     use gputrace_wire::cell::kind;
 
     use super::*;
+    use crate::aggregate::Cause;
+    use crate::model::before::Before;
     use crate::model::operation::{Direction, GraphNode, Kernel, Timing, Verdict};
 
     fn operation() -> impl Strategy<Value = Operation> {
@@ -174,7 +176,11 @@ mod tests {
             |(what, timing, process, device, node, thread)| Operation {
                 process,
                 what,
-                call: thread.map(|thread| call(process, thread)),
+                call: thread.map(|thread| {
+                    let before = Before { from: thread, to: device, ..Before::default() };
+                    let start_ns = timing.map_or(0, |(start_ns, ns)| start_ns.saturating_sub(ns));
+                    HostCall { start_ns, before, ..call(process, thread) }
+                }),
                 timing: timing.map(|(start_ns, duration_ns)| Timing { start_ns, duration_ns }),
                 device,
                 context: 0,
@@ -247,6 +253,9 @@ mod tests {
             let (operations, timed, busy) = (device.operations, device.timed, device.busy.busy_ns());
             let (ordinal, span) = (device.device.ordinal, device.busy.span_ns());
             facts.push(format!("{ordinal} {operations} {timed} {busy} {span:?}"));
+            let (_, idle) = device.busy.clone().into_sums();
+            facts.push(format!("{:?}", Cause::ALL.map(|cause| idle.of(cause))));
+            facts.push(format!("{:?}", idle.places()));
         }
         facts.extend(aggregates.calls.iter().map(|entry| format!("{entry:?}")));
         facts.push(format!("{:?} {:?}", aggregates.transfers, aggregates.graphs.sorted()));

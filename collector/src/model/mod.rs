@@ -5,6 +5,7 @@
 //! batches and their order.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+pub mod before;
 pub mod callers;
 pub mod clock;
 pub mod correlate;

@@ -2,6 +2,7 @@
 
 use gputrace_wire::call::{Detail, Launch};
 
+use crate::model::before::Before;
 use crate::model::definitions::Definitions;
 
 /// A host call with its times on CLOCK_MONOTONIC. Every hooked call is emitted exactly once.
@@ -33,6 +34,8 @@ pub struct HostCall {
     /// The vendor's status code; 0 is success.
     pub status: u16,
     pub detail: Detail,
+    /// What the thread did before, for calls that execute something.
+    pub before: Before,
 }
 
 /// Something that a device executed (or, without device records, was asked to execute), after the join.

@@ -12,6 +12,7 @@ use gputrace_wire::definition::rung;
 use gputrace_wire::device::Execution;
 
 use crate::batch::{Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::model::before::Before;
 use crate::model::callers::Callers;
 use crate::model::clock::Clocks;
 use crate::model::correlate::{Join, JoinOutcome};
@@ -217,12 +218,12 @@ impl ProcessState {
     }
 
     #[inline]
-    fn host_call<S: Sink>(&mut self, ring: &RingState, call: &Call, sink: &mut S) {
+    fn host_call<S: Sink>(&mut self, ring: &mut RingState, call: &Call, sink: &mut S) {
         let start_ns = self.clocks.monotonic_ns(call.start_ticks);
         let duration_ns = self.clocks.duration_ns(call.duration_ticks);
         let end_ns = start_ns.saturating_add(duration_ns);
         self.last_seen_ns = self.last_seen_ns.max(end_ns);
-        let host = HostCall {
+        let mut host = HostCall {
             process: self.number,
             thread: ring.thread,
             kind: call.kind,
@@ -239,7 +240,9 @@ impl ProcessState {
             stream: call.stream,
             status: call.status,
             detail: call.detail,
+            before: Before::default(),
         };
+        ring.since_launch.call(&mut host);
         sink.host_call(&host, &self.definitions);
 
         if call.kind == kind::GRAPH {

@@ -9,9 +9,11 @@ use rustc_hash::FxHashMap;
 use crate::aggregate::{Aggregates, DeviceAggregate, Moved};
 use crate::batch::ProcessEnd;
 use crate::failed_calls;
+use crate::label::StackNames;
 use crate::label::units::{count, duration};
 use crate::label::{Labels, uuid};
 use crate::model::{Evicted, Loss, Process, Totals};
+use crate::report::IdleReport;
 use crate::report::json::*;
 use crate::report::{SeriesReport, ranges, streams, threads};
 use crate::report::{
@@ -104,7 +106,9 @@ impl Report {
                 .devices
                 .iter()
                 .enumerate()
-                .map(|(index, device)| device_report(index, device, wall_ns, !records_lost))
+                .map(|(index, device)| {
+                    device_report(index, device, !records_lost, totals, &mut labels.stacks)
+                })
                 .collect(),
             processes: totals.processes.iter().map(process_report).collect(),
             evicted_processes: evicted_report(&totals.evicted),
@@ -168,9 +172,17 @@ fn device_times(totals: &Totals) -> DeviceTimes {
     }
 }
 
-fn device_report(index: usize, entry: &DeviceAggregate, wall_ns: u64, nothing_lost: bool) -> DeviceReport {
+fn device_report(
+    index: usize,
+    entry: &DeviceAggregate,
+    nothing_lost: bool,
+    totals: &Totals,
+    stacks: &mut StackNames<'_>,
+) -> DeviceReport {
+    let wall_ns = totals.wall_ns();
     let device = &entry.device;
-    let busy_ns = (entry.timed > 0).then(|| entry.busy.busy_ns());
+    let sums = (entry.timed > 0).then(|| entry.busy.clone().into_sums());
+    let busy_ns = sums.as_ref().map(|(busy_ns, _)| *busy_ns);
     // Time without a known operation is idle time only if every operation is known.
     let idle_at_most_ns = busy_ns.map(|busy| wall_ns.saturating_sub(busy));
     let all_known = nothing_lost && entry.timed == entry.operations && entry.busy.late() == 0;
@@ -192,6 +204,11 @@ fn device_report(index: usize, entry: &DeviceAggregate, wall_ns: u64, nothing_lo
         idle_at_most_ns,
         active_span_ns: entry.busy.span_ns().map(|(first, last)| last - first),
         late_operations: entry.busy.late(),
+        idle: sums.zip(idle_at_most_ns).map(|((_, idle), idle_ns)| {
+            let last_ns = entry.busy.span_ns().map_or(0, |(_, last)| last);
+            let end_ns = totals.end_monotonic_ns().saturating_sub(last_ns);
+            IdleReport::new(idle, idle_ns, end_ns, wall_ns, stacks)
+        }),
     }
 }
 

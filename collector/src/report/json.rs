@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::aggregate::{Durations, Weight};
 use crate::report::{
-    AnomaliesReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport,
+    AnomaliesReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport, IdleReport,
     InFlightReport, LineReport, NoLineReport, RangeReport, SeriesReport, SizeLimitReport, StreamReport,
     ThreadReport,
 };
@@ -154,6 +154,8 @@ pub struct DeviceReport {
     pub active_span_ns: Option<u64>,
     /// Operations whose records came too late to be counted in full as busy time.
     pub late_operations: u64,
+    /// Why it was idle: `idle_at_most_ns` by cause; `None` without device times.
+    pub idle: Option<IdleReport>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]

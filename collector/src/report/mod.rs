@@ -10,6 +10,7 @@ mod excerpt;
 mod failed_call;
 mod failures;
 mod graph_times;
+mod idle;
 mod json;
 mod kernels;
 mod lines;
@@ -27,6 +28,8 @@ mod anomalies_tests;
 #[cfg(test)]
 mod errors_tests;
 #[cfg(test)]
+mod idle_tests;
+#[cfg(test)]
 pub(crate) mod tests;
 
 pub use crate::label::units::{bytes, bytes as readable_bytes, count as grouped_count};
@@ -36,6 +39,7 @@ pub use excerpt::{ExcerptReport, SeriesReport, SizeLimitReport};
 pub use failed_call::FailedCall;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
 pub use graph_times::{GraphReport, GraphTimesReport};
+pub use idle::{IdleCause, IdlePlace, IdleReport};
 pub use json::*;
 pub use lines::{ChargedReport, CodeLocation, LineReport, NoLineReport};
 pub use ranges::RangeReport;

@@ -36,6 +36,8 @@ impl Default for TextOptions {
 
 const WIDTH_MIN: usize = 60;
 const WIDTH_MAX: usize = 160;
+/// The least share of the wall time at which a cause or a place of idle time is shown.
+const IDLE_SHARE_MIN: f64 = 0.001;
 const DEVICES_SHOWN: usize = 8;
 const NOTICES_SHOWN: usize = 4;
 /// With fewer sampled hooks than this, their mean is not shown.
@@ -63,6 +65,7 @@ impl Report {
             self.anomaly_table(&mut page);
             self.graph_table(&mut page);
             self.line_table(&mut page, options.lines);
+            self.idle_table(&mut page);
             self.range_table(&mut page, options.ranges);
             self.thread_table(&mut page);
             self.stream_table(&mut page);
@@ -147,6 +150,9 @@ impl Report {
             let name = if device.name.is_empty() { "unknown device" } else { &device.name };
             let label = format!("GPU {}", device.ordinal);
             page.fact(&label, &format!("{}, {}", line_safe(name), self.busy(device)));
+            if let Some(idle) = self.idle_causes(device) {
+                page.fact("  idle", &idle);
+            }
         }
         if let more @ 1.. = self.devices.len().saturating_sub(DEVICES_SHOWN) {
             page.fact("", &format!("and {} more devices", count(more as u64)));
@@ -186,6 +192,22 @@ impl Report {
             }
             (None, None) => format!("busy at least {}", time(busy_ns)),
         }
+    }
+
+    /// The causes of a device's idle time that matter.
+    fn idle_causes(&self, device: &DeviceReport) -> Option<String> {
+        // Outside of windows nothing is known.
+        if self.device_times == DeviceTimes::Windows {
+            return None;
+        }
+        let causes = device.idle.iter().flat_map(|idle| &idle.causes);
+        let shown: Vec<String> = causes
+            .filter_map(|cause| {
+                let share = cause.share.filter(|share| *share >= IDLE_SHARE_MIN)?;
+                Some(format!("{} {} ({})", duration(cause.ns), cause.text(), percent(share)))
+            })
+            .collect();
+        (!shown.is_empty()).then(|| shown.join(", "))
     }
 
     /// What was counted, what was lost, and the cost of tracing.

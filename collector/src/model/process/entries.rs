@@ -10,6 +10,7 @@ use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
 
 use crate::batch::{Gap, GapReason};
+use crate::model::before::SinceLaunch;
 use crate::model::executed::direction_of_record;
 use crate::model::loss::Loss;
 use crate::model::operation::{Kernel, What};
@@ -80,6 +81,7 @@ impl ProcessState {
             kind::THREAD_BEGIN => {
                 self.leave_ranges(ring, sink);
                 ring.thread = ThreadBegin::from_cell(first).thread;
+                ring.since_launch = SinceLaunch::default();
             }
             kind::ANCHOR => {
                 let anchor = Anchor::from_cell(first);
