@@ -15,7 +15,8 @@ pub enum TableFormat {
     },
     /// One table is plain CSV; several have their names above them and an empty line between them.
     Csv,
-    /// An object with a list of rows a table; a row is an object by heading, with `null` for what is not known.
+    /// An object with a list of rows for each table. A row is an object by heading, with `null` for what is
+    /// not known.
     Json,
     Markdown,
 }
@@ -31,28 +32,28 @@ pub fn print(tables: &[NamedTable], format: TableFormat) -> String {
     };
     if format == TableFormat::Json {
         // Serializing plain data into memory cannot fail.
-        return serde_json::to_string_pretty(&ByName(tables)).unwrap_or_default() + "\n";
+        return serde_json::to_string_pretty(&TablesByName(tables)).unwrap_or_default() + "\n";
     }
     tables.iter().map(each).collect::<Vec<_>>().join("\n")
 }
 
-struct ByName<'a>(&'a [NamedTable]);
-struct Rows<'a>(&'a NamedTable);
-struct Row<'a>(&'a NamedTable, &'a [Cell]);
+struct TablesByName<'a>(&'a [NamedTable]);
+struct TableRows<'a>(&'a NamedTable);
+struct TableRow<'a>(&'a NamedTable, &'a [Cell]);
 
-impl Serialize for ByName<'_> {
+impl Serialize for TablesByName<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|table| (table.name, Rows(table))))
+        serializer.collect_map(self.0.iter().map(|table| (table.name, TableRows(table))))
     }
 }
 
-impl Serialize for Rows<'_> {
+impl Serialize for TableRows<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.rows.iter().map(|row| Row(self.0, row)))
+        serializer.collect_seq(self.0.rows.iter().map(|row| TableRow(self.0, row)))
     }
 }
 
-impl Serialize for Row<'_> {
+impl Serialize for TableRow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.1.len()))?;
         for (heading, cell) in self.0.columns.iter().zip(self.1) {

@@ -1,8 +1,8 @@
 //! The report's tables one by one: `gputrace report --report NAME`.
 //!
-//! Tables that mean what one of nsys's means have its name and its headings. nsys's standard deviations are left
-//! out: the histograms that durations are kept in do not have them. `docs/reference/report-tables.md` lists the
-//! tables.
+//! Tables that mean what one of nsys's means have its name and its headings. nsys's standard deviations
+//! are left out: the histograms that durations are kept in do not have them.
+//! `docs/reference/report-tables.md` lists the tables.
 
 mod format;
 
@@ -43,7 +43,7 @@ impl fmt::Display for UnknownTable {
     }
 }
 
-struct Kind {
+struct TableKind {
     name: &'static str,
     title: &'static str,
     columns: &'static [&'static str],
@@ -53,14 +53,14 @@ struct Kind {
 /// Those printed where a format was chosen and no table.
 pub const DEFAULT: [&str; 4] = ["lines", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_api_sum"];
 
-static KINDS: [Kind; 10] = [
-    Kind {
+static KINDS: [TableKind; 10] = [
+    TableKind {
         name: "lines",
         title: "GPU time by line of the program",
         columns: &["Time (%)", "Total Time (ns)", "Operations", "Host Calls", "Host Time (ns)", "Line"],
         rows: lines,
     },
-    Kind {
+    TableKind {
         name: "cuda_gpu_kern_sum",
         title: "Kernels",
         columns: &[
@@ -75,7 +75,7 @@ static KINDS: [Kind; 10] = [
         ],
         rows: kernels,
     },
-    Kind {
+    TableKind {
         name: "cuda_gpu_mem_time_sum",
         title: "Copies and memsets by time",
         columns: &[
@@ -90,13 +90,13 @@ static KINDS: [Kind; 10] = [
         ],
         rows: memory_times,
     },
-    Kind {
+    TableKind {
         name: "cuda_gpu_mem_size_sum",
         title: "Copies and memsets by size",
         columns: &["Total (MB)", "Count", "Avg (MB)", "Bandwidth (MB/s)", "Operation"],
         rows: memory_sizes,
     },
-    Kind {
+    TableKind {
         name: "cuda_api_sum",
         title: "Calls of the CUDA driver",
         columns: &[
@@ -111,31 +111,31 @@ static KINDS: [Kind; 10] = [
         ],
         rows: calls,
     },
-    Kind {
+    TableKind {
         name: "nvtx_sum",
         title: "NVTX ranges by host time",
         columns: &["Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Range"],
         rows: range_times,
     },
-    Kind {
+    TableKind {
         name: "nvtx_gpu_sum",
         title: "NVTX ranges by the GPU time of what was launched in them",
         columns: &["Time (%)", "Total Time (ns)", "Operations", "Range"],
         rows: range_work,
     },
-    Kind {
+    TableKind {
         name: "threads",
         title: "Threads",
         columns: &["Time (%)", "Total Time (ns)", "Operations", "Host Calls", "PID", "TID", "Thread"],
         rows: threads,
     },
-    Kind {
+    TableKind {
         name: "streams",
         title: "Streams",
         columns: &["Time (%)", "Total Time (ns)", "Operations", "PID", "Device", "Stream"],
         rows: streams,
     },
-    Kind {
+    TableKind {
         name: "devices",
         title: "Devices",
         columns: &["Busy (%)", "Busy Time (ns)", "Operations", "Timed Operations", "UUID", "Device"],
@@ -159,7 +159,7 @@ pub fn check(names: &[String]) -> Result<(), UnknownTable> {
 
 /// The tables of these names, in their order, without those that [`check`] rejects.
 pub fn tables(report: &Report, names: &[String]) -> Vec<NamedTable> {
-    let table = |kind: &Kind| NamedTable {
+    let table = |kind: &TableKind| NamedTable {
         name: kind.name,
         title: kind.title,
         columns: kind.columns,
@@ -168,7 +168,7 @@ pub fn tables(report: &Report, names: &[String]) -> Vec<NamedTable> {
     names.iter().filter_map(|name| kind(name)).map(table).collect()
 }
 
-fn kind(name: &str) -> Option<&'static Kind> {
+fn kind(name: &str) -> Option<&'static TableKind> {
     KINDS.iter().find(|kind| kind.name == name)
 }
 
