@@ -95,7 +95,7 @@ impl Setting {
 }
 
 /// In the order of the help pages.
-pub static SETTINGS: [&Setting; 35] = [
+pub static SETTINGS: [&Setting; 36] = [
     &OUTPUT,
     &SWITCH,
     &DEVICE_TIMES,
@@ -106,6 +106,7 @@ pub static SETTINGS: [&Setting; 35] = [
     &ON_FULL,
     &STACKS,
     &TORCH_OPS,
+    &START_PAUSED,
     &TRACEPARENT,
     &NVTX_FRAMES,
     &GROUP_BY,
@@ -218,6 +219,15 @@ pub static TORCH_OPS: Setting = Setting {
     help: "on: show PyTorch's operators as frames; costs some 0.2 µs an operator",
     details: "Operators such as aten::mm or the optimizer's step are between Python's frames and the call.",
     ..Setting::new("GPUTRACE_TORCH_OPS", Kind::Flag, Reader::Library)
+};
+
+pub static START_PAUSED: Setting = Setting {
+    option: Some("start-paused"),
+    is_unmistakable: true,
+    default: "off",
+    help: "Begin paused, and record from gputrace ctl PID start on",
+    details: "Launches, copies, memsets and waits of a paused session are counted only.",
+    ..Setting::new("GPUTRACE_START_PAUSED", Kind::Flag, Reader::Library)
 };
 
 pub static TRACEPARENT: Setting = Setting {

@@ -47,6 +47,7 @@ mod nvtx;
 mod other_users;
 mod otlp;
 mod outputs;
+mod pausing;
 mod plugins;
 mod processes;
 mod python;

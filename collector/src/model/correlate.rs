@@ -184,7 +184,7 @@ impl Join {
 
     fn emit_alone(&mut self, key: JoinKey, pending: PendingCall, out: &mut impl FnMut(JoinOutcome)) {
         self.evicted_to = self.evicted_to.max(Some(key));
-        if !pending.matched {
+        if !pending.matched && !pending.call.is_paused() {
             self.evicted_calls += 1;
             if !pending.many {
                 self.emitted_alone.note(key);

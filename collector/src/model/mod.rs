@@ -37,6 +37,7 @@ mod process;
 pub mod process_snapshot;
 mod process_totals;
 pub mod ranges;
+pub mod recording;
 mod running_process;
 pub mod sink;
 mod sinks;

@@ -32,6 +32,7 @@ use crate::model::operation::{GraphNode, HostCall, Operation, Timing, Verdict, W
 use crate::model::process_snapshot::ProcessSnapshot;
 use crate::model::process_totals::Process;
 use crate::model::ranges::Ranges;
+use crate::model::recording::RecordingIntervals;
 use crate::model::running_process::RunningProcess;
 use crate::model::sink::Sink;
 use crate::model::unidentified::{Unidentified, ids_are_unreliable};
@@ -91,6 +92,7 @@ pub(super) struct ProcessState {
     /// Decided at the first call that executes something: the libraries are known by then.
     ids_are_unreliable: Option<bool>,
     epochs: Epochs,
+    recording: RecordingIntervals,
     saw_device_record: bool,
     losses: Vec<(Loss, u64)>,
     /// Whether several collectors recorded it, one after the other.
@@ -290,6 +292,35 @@ impl ProcessState {
         }
     }
 
+    /// A call that is not in the trace, because the session was paused. Its device records are not either.
+    fn paused_call<S: Sink>(&mut self, ring: &RingState, call: &Call, sink: &mut S) {
+        let start_ns = self.clocks.monotonic_ns(call.start_ticks);
+        let duration_ns = self.clocks.duration_ns(call.duration_ticks);
+        self.last_seen_ns = self.last_seen_ns.max(start_ns.saturating_add(duration_ns));
+        let host = HostCall {
+            process: self.number,
+            thread: ring.thread,
+            kind: call.kind,
+            flags: call.flags,
+            api: call.api,
+            start_ticks: call.start_ticks,
+            start_ns,
+            duration_ns,
+            correlation: call.correlation,
+            stack: 0,
+            ranges: 0,
+            range: 0,
+            caller: 0,
+            stream: 0,
+            status: call.status,
+            detail: call.detail,
+            before: Default::default(),
+        };
+        let key = JoinKey { epoch: self.epochs.at(call.start_ticks), correlation: call.correlation };
+        let mut out = out!(self, sink);
+        self.join.call(key, host, true, &mut |outcome| out.outcome(outcome));
+    }
+
     #[inline]
     fn device_record<S: Sink>(&mut self, ring: &RingState, execution: &Execution, what: What, sink: &mut S) {
         self.saw_device_record = true;
@@ -359,6 +390,7 @@ impl ProcessState {
             out.call_alone(call);
         };
         self.join.finish(&mut |outcome| match outcome {
+            JoinOutcome::Alone(call) if call.is_paused() => {}
             JoinOutcome::Alone(call) => alone(&mut out, call),
             record => out.outcome(record),
         });
@@ -416,6 +448,8 @@ impl ProcessState {
             ns_per_tick: self.clocks.ns_per_tick(),
             failure: self.progress.into_failure(),
             in_flight: self.in_flight,
+            recorded: self.recording,
+            last_seen_ns: self.last_seen_ns,
         }
     }
 }

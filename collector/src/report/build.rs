@@ -15,7 +15,7 @@ use crate::label::{Labels, uuid};
 use crate::model::{Evicted, Loss, Process, Totals};
 use crate::report::IdleReport;
 use crate::report::json::*;
-use crate::report::{SeriesReport, ranges, streams, threads};
+use crate::report::{SeriesReport, ranges, recording, streams, threads};
 use crate::report::{
     anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times,
 };
@@ -81,6 +81,7 @@ impl Report {
             excerpts,
             size_limits,
             series,
+            paused: recording::paused(totals),
             device_times: device_times(totals),
             device_time_coverage: counts.device_time_coverage(),
             counts: ReportCounts {

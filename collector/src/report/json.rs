@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::aggregate::{Durations, Weight};
 use crate::report::{
     AnomaliesReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport, IdleReport,
-    InFlightReport, LineReport, NoLineReport, RangeReport, SeriesReport, SizeLimitReport, StreamReport,
-    ThreadReport,
+    InFlightReport, LineReport, NoLineReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport,
+    StreamReport, ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -36,6 +36,9 @@ pub struct Report {
     /// Sessions whose trace was cut into files.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<SeriesReport>,
+    /// Sessions that were paused for a time.
+    #[serde(rename = "recording", skip_serializing_if = "Option::is_none")]
+    pub paused: Option<PausedReport>,
     pub device_times: DeviceTimes,
     pub device_time_coverage: f64,
     #[serde(flatten)]

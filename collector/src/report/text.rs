@@ -127,6 +127,9 @@ impl Report {
         for excerpt in &self.excerpts {
             page.fact("Excerpt", &excerpt.line());
         }
+        if let Some(paused) = &self.paused {
+            page.fact("Recorded", &paused.line(self.wall_ns));
+        }
         for limit in &self.size_limits {
             page.warning_fact("Part", &limit.line());
         }

@@ -152,7 +152,8 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let _ = stream.send(Step::Batch(Batch::SessionBegin(begin.clone())));
         let keeps = flight.as_ref().map(|flight| flight.window);
         let status = Arc::new(SharedStatus::new(keeps));
-        let handle = Handle { shared: Arc::clone(&shared), status: Arc::clone(&status) };
+        let (begin_ns, status_of_handle) = (begin.monotonic_ns, Arc::clone(&status));
+        let handle = Handle { shared: Arc::clone(&shared), status: status_of_handle, begin_ns };
 
         let no_compressor = |source| Error::System { operation: "making a compressor", source };
         let keep = match flight {
