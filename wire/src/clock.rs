@@ -102,6 +102,7 @@ pub mod mark {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Recording {
         pub is_on: bool,
+        /// 0: since the process's session began.
         pub ticks: u64,
     }
 

@@ -36,7 +36,8 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
         && NOTED_FOR.swap(session.generation, Ordering::Relaxed) != session.generation
         && session.control().recording_done.load(Ordering::Relaxed) == 0
     {
-        note(session, false);
+        let since_begin = mark::Recording { is_on: false, ticks: 0 };
+        thread::with(|slot| slot.emit(session, &[since_begin.to_cell()]));
     }
     let control = session.control();
     // SYNC: pairs with the collector's Release store.

@@ -14,6 +14,8 @@ pub struct At {
     pub start_ticks: u64,
     pub duration_ticks: u64,
     pub correlation: u32,
+    /// What hooks did when the call began.
+    pub recording: Recording,
 }
 
 /// Counts a call that succeeded while the session was paused. False for a call that is recorded in any case:
@@ -31,7 +33,10 @@ pub fn passes_over(session: &'static Session, slot: &Slot, description: &Descrip
         _ => return false,
     };
     session.count(counter, count.into());
-    let may_have_record = description.kind == kind::GRAPH_LAUNCH || session.recording() != Recording::Off;
+    // CUPTI's kinds were on during a part of the call, or this one is never off.
+    let states = [at.recording, session.recording()];
+    let may_have_record =
+        description.kind == kind::GRAPH_LAUNCH || states.iter().any(|state| *state != Recording::Off);
     if may_have_record && at.correlation != 0 {
         let call = Call {
             kind: description.kind,

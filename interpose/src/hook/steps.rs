@@ -79,7 +79,8 @@ pub fn around(
                 }
             }
             if recording != Recording::On && status == SUCCESS && flags & flag::CAPTURED == 0 {
-                let at = At { start_ticks, duration_ticks: end_ticks.wrapping_sub(start_ticks), correlation };
+                let duration_ticks = end_ticks.wrapping_sub(start_ticks);
+                let at = At { start_ticks, duration_ticks, correlation, recording };
                 if pause::passes_over(session, slot, &description, at) {
                     if let Some(first_ticks) = sampled {
                         let own =

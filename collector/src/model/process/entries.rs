@@ -96,7 +96,11 @@ impl ProcessState {
             }
             kind::RECORDING => {
                 let change = Recording::from_cell(first);
-                self.recording.changes(change.is_on, self.clocks.monotonic_ns(change.ticks));
+                let at_ns = match change.ticks {
+                    0 => self.begin.start_monotonic_ns,
+                    ticks => self.clocks.monotonic_ns(ticks),
+                };
+                self.recording.changes(change.is_on, at_ns);
             }
             kind::EPOCH_BEGIN => self.epoch_begin(ring, &EpochBegin::from_cell(first)),
             kind::GAP => match Gap::from_cell(first) {
