@@ -109,13 +109,13 @@ pub mod mark {
     impl Recording {
         pub fn to_cell(&self) -> Cell {
             let mut cell = Cell::new(kind::RECORDING, 1, 0);
-            cell.put_u32(4, self.is_on.into());
+            cell.put_u8(4, self.is_on.into());
             cell.put_u64(8, self.ticks);
             cell
         }
 
         pub fn from_cell(cell: &Cell) -> Recording {
-            Recording { is_on: cell.u32_at(4) != 0, ticks: cell.u64_at(8) }
+            Recording { is_on: cell.u8_at(4) != 0, ticks: cell.u64_at(8) }
         }
     }
 }
