@@ -268,11 +268,7 @@ impl ProcessState {
             return;
         }
         let key = JoinKey { epoch: self.epochs.at(call.start_ticks), correlation: call.correlation };
-        let many = match call.detail {
-            Detail::GraphLaunch { .. } => true,
-            Detail::Copy(copy) => copy.count > 1,
-            _ => false,
-        };
+        let many = has_several_records(&call.detail);
         // Without device times (the hooks rung) only calls that still got an id have a record.
         if self.ids_are_unreliable.is_none() {
             self.ids_are_unreliable = Some(ids_are_unreliable(&self.definitions));
@@ -318,7 +314,8 @@ impl ProcessState {
         };
         let key = JoinKey { epoch: self.epochs.at(call.start_ticks), correlation: call.correlation };
         let mut out = out!(self, sink);
-        self.join.call(key, host, true, &mut |outcome| out.outcome(outcome));
+        let many = has_several_records(&call.detail);
+        self.join.call(key, host, many, &mut |outcome| out.outcome(outcome));
     }
 
     #[inline]
@@ -451,5 +448,14 @@ impl ProcessState {
             recorded: self.recording,
             last_seen_ns: self.last_seen_ns,
         }
+    }
+}
+
+/// Whether a call has several device records: the nodes of a graph, the copies of a batch.
+fn has_several_records(detail: &Detail) -> bool {
+    match detail {
+        Detail::GraphLaunch { .. } => true,
+        Detail::Copy(copy) => copy.count > 1,
+        _ => false,
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  On ──► Marked ──(two flushes)──► base kinds and launch callbacks off ──► Off
-//!  Off ──► launch callbacks on, Marked ──(a turn)──► base kinds on ──► On
+//!  Off ──► launch callbacks on, Marked ──(a moment)──► base kinds on ──► On
 //! ```
 //!
 //! While calls are marked, CUPTI may still deliver records of them; the mark says which these are, so that a
@@ -13,12 +13,14 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gputrace_producer::session::{Recording, Session};
-use gputrace_producer::{clock, thread};
+use gputrace_producer::{clock, system, thread};
 use gputrace_wire::clock::mark;
 
 use super::root::Root;
 use super::{callbacks, kinds};
 
+/// Between the callbacks and the kinds: a call that began without its callback has mostly returned by then.
+const MOMENT_NS: u64 = 2_000_000;
 /// Turns of the service thread between the last recorded call and the switch of CUPTI's kinds. What was
 /// launched before it has mostly ended by then.
 const TURNS_MARKED: u32 = 3;
@@ -85,21 +87,23 @@ fn go_on(session: &'static Session, root: Option<&Root>) -> bool {
         (Recording::Off, Some(root)) => {
             callbacks::set_launches(root, true);
             session.set_recording(Recording::Marked);
-            TURNS_LEFT.store(0, Ordering::Relaxed);
-            return false;
+            system::sleep_ns(MOMENT_NS);
+            turn_on(session, root);
         }
-        (Recording::Marked, Some(root)) => {
-            // Asked to go on before the pause was complete, the kinds are on, and this changes nothing.
-            if kinds::request_base(root).is_err() {
-                session.notice(1, 0, b"CUPTI refuses to record again after a pause: host times only");
-            }
-            ON_NS.store(root.now_ns(), Ordering::Relaxed);
-        }
+        // Asked to go on before the pause was complete.
+        (Recording::Marked, Some(root)) => turn_on(session, root),
         (_, None) => {}
     }
     session.set_recording(Recording::On);
     note(session, true);
     true
+}
+
+fn turn_on(session: &'static Session, root: &Root) {
+    if kinds::request_base(root).is_err() {
+        session.notice(1, 0, b"CUPTI refuses to record again after a pause: host times only");
+    }
+    ON_NS.store(root.now_ns(), Ordering::Relaxed);
 }
 
 /// Writes from when on the process records, or is paused.
