@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use gputrace_wire::counter::Counter;
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Aggregates, DeviceAggregate, Moved};
+use crate::aggregate::{Aggregates, DeviceAggregate, Moved, SampledDevice};
 use crate::batch::ProcessEnd;
 use crate::failed_calls;
 use crate::label::units::{count, duration};
 use crate::label::{Labels, uuid};
 use crate::model::{Evicted, Loss, Process, Totals};
 use crate::report::json::*;
-use crate::report::{SeriesReport, ranges, streams, threads};
+use crate::report::{DeviceMetricsReport, SeriesReport, ranges, streams, threads};
 use crate::report::{
     anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times,
 };
@@ -104,7 +104,10 @@ impl Report {
                 .devices
                 .iter()
                 .enumerate()
-                .map(|(index, device)| device_report(index, device, wall_ns, !records_lost))
+                .map(|(index, device)| {
+                    let sampled = aggregates.sampled_devices.of(&device.device);
+                    device_report((index, device), sampled, wall_ns, !records_lost)
+                })
                 .collect(),
             processes: totals.processes.iter().map(process_report).collect(),
             evicted_processes: evicted_report(&totals.evicted),
@@ -140,7 +143,8 @@ impl Report {
             dropped,
             damages: totals.damages.iter().map(damage_report).collect(),
             cost: cost(totals, wall_ns),
-            notices: notices(totals, beyond.count, labels.stacks.notices()),
+            notices: [notices(totals, beyond.count, labels.stacks.notices()), not_sampled(aggregates)]
+                .concat(),
         }
     }
 }
@@ -168,7 +172,12 @@ fn device_times(totals: &Totals) -> DeviceTimes {
     }
 }
 
-fn device_report(index: usize, entry: &DeviceAggregate, wall_ns: u64, nothing_lost: bool) -> DeviceReport {
+fn device_report(
+    (index, entry): (usize, &DeviceAggregate),
+    sampled: Option<&SampledDevice>,
+    wall_ns: u64,
+    nothing_lost: bool,
+) -> DeviceReport {
     let device = &entry.device;
     let busy_ns = (entry.timed > 0).then(|| entry.busy.busy_ns());
     // Time without a known operation is idle time only if every operation is known.
@@ -192,7 +201,16 @@ fn device_report(index: usize, entry: &DeviceAggregate, wall_ns: u64, nothing_lo
         idle_at_most_ns,
         active_span_ns: entry.busy.span_ns().map(|(first, last)| last - first),
         late_operations: entry.busy.late(),
+        metrics: sampled.map(DeviceMetricsReport::new),
     }
+}
+
+/// Why devices were not sampled: each reason once.
+fn not_sampled(aggregates: &Aggregates) -> Vec<NoticeReport> {
+    let devices = aggregates.sampled_devices.iter().map(DeviceMetricsReport::new);
+    let mut why: Vec<String> = devices.filter_map(|metrics| metrics.notice()).collect();
+    why.dedup();
+    why.into_iter().map(|text| NoticeReport { severity: "information", text, processes: 1 }).collect()
 }
 
 fn process_report(process: &Process) -> ProcessReport {

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::aggregate::{Durations, Weight};
 use crate::report::{
-    AnomaliesReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport,
-    InFlightReport, LineReport, NoLineReport, RangeReport, SeriesReport, SizeLimitReport, StreamReport,
-    ThreadReport,
+    AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport,
+    GraphTimesReport, InFlightReport, LineReport, NoLineReport, RangeReport, SeriesReport, SizeLimitReport,
+    StreamReport, ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -154,6 +154,9 @@ pub struct DeviceReport {
     pub active_span_ns: Option<u64>,
     /// Operations whose records came too late to be counted in full as busy time.
     pub late_operations: u64,
+    /// Absent if the device was not sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<DeviceMetricsReport>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]

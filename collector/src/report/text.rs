@@ -147,6 +147,9 @@ impl Report {
             let name = if device.name.is_empty() { "unknown device" } else { &device.name };
             let label = format!("GPU {}", device.ordinal);
             page.fact(&label, &format!("{}, {}", line_safe(name), self.busy(device)));
+            for line in device.metrics.iter().flat_map(|metrics| metrics.lines()) {
+                page.fact("", &line);
+            }
         }
         if let more @ 1.. = self.devices.len().saturating_sub(DEVICES_SHOWN) {
             page.fact("", &format!("and {} more devices", count(more as u64)));
