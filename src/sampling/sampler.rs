@@ -23,7 +23,8 @@ use crate::sampling::shared::Untaken;
 
 /// The most that the session's end waits for the last samples, or for a driver that is being loaded.
 const END_LIMIT: Duration = Duration::from_millis(500);
-/// Between two readings of the energy counter, each of which takes a driver 3 ms of processor time. It is also
+/// Between two readings of the energy counter, each of which takes a driver 3 ms of processor time. It
+/// is also
 /// read when the sampling of a device begins and ends.
 const ENERGY_INTERVAL: Duration = Duration::from_secs(10);
 /// PCIe throughput and throttle counters, where they are asked for.
@@ -41,14 +42,12 @@ pub struct DeviceMetricsRequest {
 enum Command {
     Begin(DeviceIdentity),
     End(DeviceIdentity),
-    #[cfg_attr(not(test), expect(dead_code, reason = "for ctl set device-metrics"))]
     Change(DeviceMetricsRequest),
     Finish,
 }
 
 /// Changes a running session's sampling.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "for ctl set device-metrics"))]
 pub struct SamplerHandle(Sender<Command>);
 
 #[cfg_attr(not(test), expect(dead_code, reason = "for ctl set device-metrics"))]
@@ -114,7 +113,7 @@ impl DeviceSampler for Sampler {
 }
 
 /// What reads a device.
-struct Reader {
+struct DeviceReader {
     handle: GpuMonitorHandle,
     monitor: GpuMonitor,
     interval_ns: u64,
@@ -124,7 +123,7 @@ struct Reader {
 struct Work {
     request: DeviceMetricsRequest,
     /// The devices in use, and what reads them: `None` while sampling is off, or if nothing can.
-    in_use: BTreeMap<DeviceIdentity, Option<Reader>>,
+    in_use: BTreeMap<DeviceIdentity, Option<DeviceReader>>,
     /// The devices of the machine, once one is needed.
     machine: Option<Inventory>,
     untaken: Arc<Untaken>,
@@ -155,9 +154,12 @@ impl Work {
         }
     }
 
-    /// Ends the sampling of a device with a sample that has its energy counter, which a new reader reads first.
+    /// Ends the sampling of a device with a sample that has its energy counter, which a new reader reads
+    /// first.
     fn end(&mut self, device: DeviceIdentity) {
-        let Some(Some(Reader { handle, monitor, interval_ns })) = self.in_use.remove(&device) else { return };
+        let Some(Some(DeviceReader { handle, monitor, interval_ns })) = self.in_use.remove(&device) else {
+            return;
+        };
         handle.stop();
         let index = monitor.device_info().index;
         drop(monitor);
@@ -185,7 +187,7 @@ impl Work {
     }
 
     /// Begins to sample a device. A device that cannot be read is reported in the trace.
-    fn start(&mut self, device: DeviceIdentity) -> Option<Reader> {
+    fn start(&mut self, device: DeviceIdentity) -> Option<DeviceReader> {
         let interval = self.request.interval?;
         let interval_ns = interval.as_nanos() as u64;
         let monitor = match self.open(device) {
@@ -210,7 +212,7 @@ impl Work {
             }
             untaken.add(device, interval_ns, Some(sample), problem);
         });
-        Some(Reader { handle, monitor, interval_ns })
+        Some(DeviceReader { handle, monitor, interval_ns })
     }
 
     fn open(&mut self, device: DeviceIdentity) -> Result<GpuMonitor, GpuMonitorError> {

@@ -68,15 +68,15 @@ pub struct SampledDevice {
     /// Increases of counters.
     power_throttled_ns: Option<u64>,
     thermal_throttled_ns: Option<u64>,
-    /// By bit of the throttle reasons (no device has more than these), the time in which it was set.
+    /// By bit of the throttle reasons, the time in which it was set; no device has more bits.
     pub throttled_ns: [u64; 32],
     last: Option<DeviceSample>,
-    recent: VecDeque<Clocks>,
+    recent: VecDeque<RecentSample>,
 }
 
 /// The clock of a recent sample.
 #[derive(Clone, Copy, Debug)]
-struct Clocks {
+struct RecentSample {
     monotonic_ns: u64,
     sm_mhz: Option<u64>,
     reasons: Option<u64>,
@@ -93,7 +93,8 @@ pub struct DeviceMoment {
     pub reasons: u64,
 }
 
-/// Energy by the device's own counter, and by the integral of its power for the time without readings of that.
+/// Energy by the device's own counter, and by the integral of its power for the time without readings of
+/// that.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Energy {
     pub counted_joules: Option<f64>,
@@ -180,7 +181,7 @@ impl SampledDevice {
         if self.recent.len() >= RECENT_MAX {
             self.recent.pop_front();
         }
-        self.recent.push_back(Clocks {
+        self.recent.push_back(RecentSample {
             monotonic_ns: sample.monotonic_ns,
             sm_mhz: sample.get(DeviceMetric::SmClock),
             reasons: sample.get(DeviceMetric::ThrottleReasons),
@@ -227,7 +228,7 @@ impl SampledDevice {
         let first = recent.partition_point(|clocks| clocks.monotonic_ns <= start_ns).saturating_sub(1);
         let end = recent.partition_point(|clocks| clocks.monotonic_ns < end_ns).saturating_add(1);
         let near_ns = self.interval_ns.saturating_mul(GAP_INTERVALS).max(GAP_NS);
-        let is_near = |clocks: &&Clocks| {
+        let is_near = |clocks: &&RecentSample| {
             clocks.monotonic_ns.saturating_add(near_ns) >= start_ns
                 && clocks.monotonic_ns <= end_ns.saturating_add(near_ns)
         };

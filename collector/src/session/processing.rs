@@ -85,8 +85,8 @@ impl<S: Sink> Keep<S> {
                 }
                 // The drain thread counts the batches that it sent, which samples are not among.
                 if !matches!(batch, Batch::DeviceSamples(_)) {
-                    // SYNC: pairs with the drain thread's Acquire: it releases the slots of entries that are in
-                    // the file, or never will be.
+                    // SYNC: pairs with the drain thread's Acquire: it releases the slots of entries that are
+                    // in the file, or never will be.
                     shared.stored.fetch_add(1, Ordering::Release);
                 }
                 model.consume(batch);

@@ -61,7 +61,8 @@ struct Stall {
     error: Error,
     tried_at: Instant,
     encoder: BlockEncoder,
-    /// What is written later, in order: all batches but samples and cells, and marks and gaps in place of cells.
+    /// What is written later, in order: all batches but samples and cells, and marks and gaps in place of
+    /// cells.
     held: VecDeque<Block>,
     held_bytes: usize,
     marks: BTreeMap<u32, Marks>,
