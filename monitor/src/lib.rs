@@ -34,7 +34,7 @@ mod throttle;
 mod worker;
 
 pub use background::GpuMonitorHandle;
-pub use config::{MonitorConfig, Sources, TraceExporter};
+pub use config::{MonitorConfig, NVML_VARIABLE, Sources, TraceExporter};
 pub use cuda_properties::CudaProperties;
 pub use device::{DeviceLink, GpuBackend, GpuDeviceInfo, GpuVendor, LinkPath, PcieLink};
 pub use error::GpuMonitorError;

@@ -6,6 +6,7 @@ pub mod completions;
 pub mod ctl;
 pub mod daemon;
 pub mod demo;
+mod device_metrics;
 pub mod devices;
 pub mod doctor;
 pub mod entry;

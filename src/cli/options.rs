@@ -95,7 +95,7 @@ impl Setting {
 }
 
 /// In the order of the help pages.
-pub static SETTINGS: [&Setting; 36] = [
+pub static SETTINGS: [&Setting; 37] = [
     &OUTPUT,
     &SWITCH,
     &DEVICE_TIMES,
@@ -115,6 +115,7 @@ pub static SETTINGS: [&Setting; 36] = [
     &ROTATE_SIZE,
     &ROTATE_EVERY,
     &KEEP,
+    &DEVICE_METRICS,
     &OTLP,
     &THRESHOLD_US,
     &ALL_SPANS,
@@ -320,6 +321,16 @@ pub static THRESHOLD_US: Setting = Setting {
     help: "How many microseconds something must take to become a span",
     details: "Failed calls and anomalies always become spans.",
     ..Setting::new("GPUTRACE_THRESHOLD_US", Kind::Number, Reader::Program)
+};
+
+pub static DEVICE_METRICS: Setting = Setting {
+    option: Some("device-metrics"),
+    is_unmistakable: true,
+    default: "100ms",
+    help: "Sample clocks, power, memory of the devices used, this often; or off",
+    details: "10ms to 1h. The collector samples, never the program, and only devices that its programs use.\n\
+              100ms,slow: also PCIe throughput and throttle counters, each second, which take a driver 40 ms.",
+    ..Setting::new("GPUTRACE_DEVICE_METRICS", Kind::Interval, Reader::Program)
 };
 
 pub static ALL_SPANS: Setting = Setting {

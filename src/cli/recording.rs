@@ -34,6 +34,7 @@ use crate::launch::extract::Libraries;
 use crate::launch::private_folder::{self, SessionFolder};
 use crate::launch::signals::{self, Before};
 use crate::launch::{descriptors, ending, environment, refusal, sanitizer_runtime, untraced};
+use crate::sampling;
 
 /// How long the processes that the command leaves behind may take to end, if they are about to.
 const GRACE: Duration = Duration::from_millis(500);
@@ -175,6 +176,7 @@ impl Preparation {
             max_bytes: limits.max_bytes,
             rotation: None,
             on_trace_event: Some(say_at_once),
+            device_sampler: sampling::of_session(request.settings.device_metrics),
         }
     }
 

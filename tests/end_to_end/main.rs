@@ -13,6 +13,7 @@ mod control;
 mod counting;
 mod daemon;
 mod descriptors;
+mod device_metrics;
 mod device_times;
 mod devices;
 mod doctor_and_lib;

@@ -3,9 +3,10 @@
 use gputrace_wire::call::Detail;
 
 use crate::aggregate::{
-    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, StackKey, Stacks,
-    Streams, Transfers,
+    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, SampledDevices,
+    StackKey, Stacks, Streams, Transfers,
 };
+use crate::batch::DeviceSamples;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Made, Operation, What};
 use crate::model::sink::Sink;
@@ -18,6 +19,7 @@ pub struct Aggregates {
     /// Graph launches that were recorded as a whole.
     pub graphs: Graphs,
     pub devices: Devices,
+    pub sampled_devices: SampledDevices,
     pub calls: Calls,
     pub failures: Failures,
     pub streams: Streams,
@@ -50,7 +52,7 @@ impl Sink for Aggregates {
         let leaf = match operation.what {
             What::Kernel(kernel) => {
                 self.kernels.add(process, &kernel, device, duration_ns);
-                self.anomalies.add(operation);
+                self.anomalies.add(operation, device);
                 Leaf::Kernel(kernel.name)
             }
             What::Copy { direction, bytes, .. } => {
@@ -68,6 +70,11 @@ impl Sink for Aggregates {
             }
         };
         self.device_stacks.add(key_of(operation, leaf), duration_ns);
+    }
+
+    fn device_samples(&mut self, samples: &DeviceSamples) {
+        self.sampled_devices.add(samples);
+        self.anomalies.explain(&self.devices, &self.sampled_devices);
     }
 
     fn process_ends(&mut self, process: u32, _: u64, _: &Definitions) {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use gputrace_wire::counter::Counter;
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Aggregates, DeviceAggregate, Moved};
+use crate::aggregate::{Aggregates, DeviceAggregate, Moved, SampledDevice};
 use crate::batch::ProcessEnd;
 use crate::failed_calls;
 use crate::label::StackNames;
@@ -15,7 +15,7 @@ use crate::label::{Labels, uuid};
 use crate::model::{Evicted, Loss, Process, Totals};
 use crate::report::IdleReport;
 use crate::report::json::*;
-use crate::report::{SeriesReport, ranges, recording, streams, threads};
+use crate::report::{DeviceMetricsReport, SeriesReport, ranges, recording, streams, threads};
 use crate::report::{
     anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times,
 };
@@ -108,7 +108,8 @@ impl Report {
                 .iter()
                 .enumerate()
                 .map(|(index, device)| {
-                    device_report(index, device, !records_lost, totals, &mut labels.stacks)
+                    let sampled = aggregates.sampled_devices.of(&device.device);
+                    device_report((index, device), sampled, !records_lost, totals, &mut labels.stacks)
                 })
                 .collect(),
             processes: totals.processes.iter().map(process_report).collect(),
@@ -145,7 +146,8 @@ impl Report {
             dropped,
             damages: totals.damages.iter().map(damage_report).collect(),
             cost: cost(totals, wall_ns),
-            notices: notices(totals, beyond.count, labels.stacks.notices()),
+            notices: [notices(totals, beyond.count, labels.stacks.notices()), not_sampled(aggregates)]
+                .concat(),
         }
     }
 }
@@ -174,8 +176,8 @@ fn device_times(totals: &Totals) -> DeviceTimes {
 }
 
 fn device_report(
-    index: usize,
-    entry: &DeviceAggregate,
+    (index, entry): (usize, &DeviceAggregate),
+    sampled: Option<&SampledDevice>,
     nothing_lost: bool,
     totals: &Totals,
     stacks: &mut StackNames<'_>,
@@ -210,7 +212,16 @@ fn device_report(
             let end_ns = totals.end_monotonic_ns().saturating_sub(last_ns);
             IdleReport::new(idle, idle_ns, end_ns, wall_ns, stacks)
         }),
+        metrics: sampled.map(DeviceMetricsReport::new),
     }
+}
+
+/// Why devices were not sampled: each reason once.
+fn not_sampled(aggregates: &Aggregates) -> Vec<NoticeReport> {
+    let devices = aggregates.sampled_devices.iter().map(DeviceMetricsReport::new);
+    let mut why: Vec<String> = devices.filter_map(|metrics| metrics.notice()).collect();
+    why.dedup();
+    why.into_iter().map(|text| NoticeReport { severity: "information", text, processes: 1 }).collect()
 }
 
 fn process_report(process: &Process) -> ProcessReport {

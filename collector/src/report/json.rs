@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::aggregate::{Durations, Weight};
 use crate::report::{
-    AnomaliesReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport, IdleReport,
-    InFlightReport, LineReport, NoLineReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport,
-    StreamReport, ThreadReport,
+    AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport,
+    GraphTimesReport, IdleReport, InFlightReport, LineReport, NoLineReport, PausedReport, RangeReport,
+    SeriesReport, SizeLimitReport, StreamReport, ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -159,6 +159,9 @@ pub struct DeviceReport {
     pub late_operations: u64,
     /// Why it was idle: `idle_at_most_ns` by cause; `None` without device times.
     pub idle: Option<IdleReport>,
+    /// Absent if the device was not sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<DeviceMetricsReport>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]

@@ -5,6 +5,7 @@
 mod anomalies;
 mod build;
 mod calls;
+mod device_metrics;
 mod errors;
 mod excerpt;
 mod failed_call;
@@ -35,6 +36,9 @@ pub(crate) mod tests;
 
 pub use crate::label::units::{bytes, bytes as readable_bytes, count as grouped_count};
 pub use anomalies::{AnomaliesReport, AnomalyReport};
+pub use device_metrics::{
+    DeviceMetricsReport, DeviceMomentReport, EnergyReport, LevelReport, ThrottledReport,
+};
 pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
 pub use excerpt::{ExcerptReport, SeriesReport, SizeLimitReport};
 pub use failed_call::FailedCall;

@@ -156,6 +156,9 @@ impl Report {
             if let Some(idle) = self.idle_causes(device) {
                 page.fact("  idle", &idle);
             }
+            for line in device.metrics.iter().flat_map(|metrics| metrics.lines()) {
+                page.fact("", &line);
+            }
         }
         if let more @ 1.. = self.devices.len().saturating_sub(DEVICES_SHOWN) {
             page.fact("", &format!("and {} more devices", count(more as u64)));

@@ -51,10 +51,11 @@ pub fn open(info: &GpuDeviceInfo, config: &MonitorConfig) -> Opened {
         fixed,
         thermal: Paced::new(sensors),
         processes: Processes::new(Identities::new(&config.sources.proc)),
-        listed: Paced::new(sensors),
+        listed: Paced::new(sensors.filter(|_| config.processes)),
         link: Paced::new(sensors),
         throughput: Paced::new(config.slow_interval),
         counters: Paced::new(config.slow_interval),
+        energy: Paced::new(Some(config.energy_interval)),
         events: None,
         xids: (0, None),
         failure: None,
@@ -87,6 +88,7 @@ struct NvmlSource {
     /// Transmitted and received, bytes a second.
     throughput: Paced<(Option<u64>, Option<u64>)>,
     counters: Paced<Counters>,
+    energy: Paced<Option<f64>>,
     events: Option<EventSet<'static>>,
     /// How many, and the last one.
     xids: (u64, Option<u64>),
@@ -199,6 +201,7 @@ impl NvmlSource {
         self.link.clear();
         self.throughput.clear();
         self.counters.clear();
+        self.energy.clear();
     }
 
     /// The value; the first failure that is no ordinary absence is kept.
@@ -232,12 +235,17 @@ impl NvmlSource {
 
     fn power(&mut self, device: &Device<'_>) -> Option<GpuPowerMetrics> {
         let draw = self.noted("nvmlDeviceGetPowerUsage", device.power_usage());
+        let now = Instant::now();
+        if self.energy.is_due(now) {
+            let energy = device.total_energy_consumption().ok();
+            self.energy.set(energy.map(|millijoules| millijoules as f64 / 1e3));
+        }
         let state = device.performance_state().ok().map(|state| state.as_c());
         known(GpuPowerMetrics {
             power_draw_watts: draw.and_then(plausible::watts),
             power_limit_watts: self.fixed.power_limit_watts,
             power_state: state.filter(|state| *state <= 15),
-            energy_joules: device.total_energy_consumption().ok().map(|millijoules| millijoules as f64 / 1e3),
+            energy_joules: self.energy.get(now).and_then(|(joules, _)| *joules),
         })
     }
 

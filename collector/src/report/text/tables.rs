@@ -7,8 +7,8 @@ use crate::report::text::IDLE_SHARE_MIN;
 use crate::report::text::page::{NAME_MIN, TextPage};
 use crate::report::words::{dash, plural};
 use crate::report::{
-    AnomalyReport, DeviceTimes, GraphReport, IdlePlace, KernelReport, LineReport, MovedReport, RangeReport,
-    Report, Spread, ThreadReport,
+    AnomalyReport, DeviceMomentReport, DeviceTimes, GraphReport, IdlePlace, KernelReport, LineReport,
+    MovedReport, RangeReport, Report, Spread, ThreadReport,
 };
 
 /// On pages narrower than this, the table of kernels has a short heading.
@@ -127,6 +127,11 @@ impl Report {
             table.row(vec!["of other kernels".to_owned(), count(more)]);
         }
         page.table(table, true);
+        for anomaly in self.anomalies.list.iter().take(ANOMALIES_SHOWN) {
+            if let Some(line) = anomaly.device_state.as_ref().and_then(DeviceMomentReport::line) {
+                page.paragraph(&format!("{}: {line}", anomaly.name));
+            }
+        }
     }
 
     /// The lines that are charged with the most device time, or host time if no device time is known.
