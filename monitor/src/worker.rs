@@ -97,12 +97,19 @@ pub fn run(mut source: Box<dyn Source>, commands: &Receiver<Command>, shared: &S
             }
             Err(RecvTimeoutError::Timeout) => {
                 let sample = read(source.as_mut(), shared);
-                let sample = or_failed(&sample, shared.device_index);
+                let mut sample =
+                    Some(sample.unwrap_or_else(|problem| GpuMetrics::failed(shared.device_index, problem)));
                 let (now, mut missed) = (Instant::now(), 0);
+                let mut due: Vec<&Subscription> = Vec::new();
                 for subscription in &mut subscriptions {
                     if subscription.take_due(now, &mut missed) {
-                        subscription.recipient.deliver(sample.clone());
+                        due.push(subscription);
                     }
+                }
+                // The last one gets the sample itself: a copy of it copies the processes' names.
+                while let Some(subscription) = due.pop() {
+                    let its = if due.is_empty() { sample.take() } else { sample.clone() };
+                    its.into_iter().for_each(|sample| subscription.recipient.deliver(sample));
                 }
                 shared.state().missed += missed;
             }

@@ -30,8 +30,8 @@ use crate::telemetry::server;
 const DRAIN: Duration = Duration::from_secs(5);
 /// Samples between the devices' threads and the one that writes them.
 const QUEUE: usize = 4096;
-/// Between two looks whether a signal asked for the end.
-const LOOKS_EVERY: Duration = Duration::from_millis(100);
+/// Between two looks whether a signal asked for the end. Each is a wake-up, and a sample is not much more.
+const LOOKS_EVERY: Duration = Duration::from_millis(250);
 
 pub fn command() -> Command {
     Command::new("monitor")
