@@ -1,4 +1,4 @@
-//! Which columns of a table are shown: a narrow one leaves some out, so that its last column, the name, stays.
+//! Which columns of a table are shown: a narrow one leaves some out, so that its last one, the name, stays.
 
 use ratatui::layout::Constraint;
 use ratatui::widgets::{Cell, Row};
