@@ -1,6 +1,6 @@
 //! Samples of one of NVIDIA's devices.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::bitmasks::event::EventTypes;
@@ -36,7 +36,7 @@ const REOPEN_EVERY: Duration = Duration::from_secs(1);
 pub fn open(info: &GpuDeviceInfo, config: &MonitorConfig) -> Opened {
     let nvml = library::load(&config.sources)?;
     let device = match handle(nvml, info) {
-        Ok(device) => Some(Rc::new(device)),
+        Ok(device) => Some(Arc::new(device)),
         // It may come back.
         Err(GpuMonitorError::DeviceLost { .. }) => None,
         Err(error) => return Err(error),
@@ -78,7 +78,7 @@ struct NvmlSource {
     nvml: &'static Nvml,
     info: GpuDeviceInfo,
     /// `None`: the device is lost.
-    device: Option<Rc<Device<'static>>>,
+    device: Option<Arc<Device<'static>>>,
     opened: Instant,
     fixed: Fixed,
     thermal: Paced<GpuThermalMetrics>,
@@ -156,6 +156,11 @@ impl Source for NvmlSource {
         Ok(sample)
     }
 
+    fn is_slow_due(&self) -> bool {
+        let now = Instant::now();
+        self.device.is_some() && (self.throughput.is_due(now) || self.counters.is_due(now))
+    }
+
     fn read_slow(&mut self) {
         let (Some(device), now) = (self.device.clone(), Instant::now()) else { return };
         if self.throughput.is_due(now) {
@@ -176,18 +181,18 @@ impl Source for NvmlSource {
 
 impl NvmlSource {
     /// The handle; of a lost device a new one, now and then.
-    fn device(&mut self) -> Result<Rc<Device<'static>>, GpuMonitorError> {
+    fn device(&mut self) -> Result<Arc<Device<'static>>, GpuMonitorError> {
         if let Some(device) = &self.device {
-            return Ok(Rc::clone(device));
+            return Ok(Arc::clone(device));
         }
         if self.opened.elapsed() < REOPEN_EVERY {
             let (index, why) = (self.info.index, "it did not answer the last call".into());
             return Err(GpuMonitorError::DeviceLost { index, why });
         }
         self.opened = Instant::now();
-        let device = Rc::new(handle(self.nvml, &self.info)?);
+        let device = Arc::new(handle(self.nvml, &self.info)?);
         self.fixed = Fixed::read(&device);
-        self.device = Some(Rc::clone(&device));
+        self.device = Some(Arc::clone(&device));
         Ok(device)
     }
 
