@@ -39,10 +39,7 @@ impl Analysis {
 
     /// The same, as wide as the terminal that it is written to.
     pub fn summary_on(&self, output: &impl AsRawFd, verbose: bool) -> String {
-        let asked = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
-        let plain = TextOptions { verbose, ..TextOptions::default() };
-        let width = asked.filter(|width| *width > 0).or_else(|| terminal_width(output));
-        self.report.to_text(&TextOptions { width: width.unwrap_or(plain.width), ..plain })
+        self.report.to_text(&TextOptions { verbose, width: width_of(output), ..TextOptions::default() })
     }
 
     /// The flamegraph as folded lines.
@@ -72,6 +69,13 @@ impl Analysis {
     pub fn has_events(&self) -> bool {
         self.report.counts.host_calls + self.report.counts.executed_operations > 0
     }
+}
+
+/// The columns that a text may take: those that the user asked for, or the terminal's.
+pub fn width_of(output: &impl AsRawFd) -> usize {
+    let asked = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
+    let width = asked.filter(|width| *width > 0).or_else(|| terminal_width(output));
+    width.unwrap_or(TextOptions::default().width)
 }
 
 /// The columns of a terminal; `None` if it is no terminal or its width is unknown.

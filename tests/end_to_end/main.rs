@@ -37,6 +37,7 @@ mod linkage;
 mod live_and_file;
 mod lost_surroundings;
 mod max_size;
+mod memory;
 mod metrics;
 mod monitor;
 mod names;

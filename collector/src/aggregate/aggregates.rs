@@ -6,6 +6,8 @@ use crate::aggregate::{
     Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, StackKey, Stacks,
     Streams, Transfers,
 };
+use crate::batch::{ProcessBegin, SessionBegin};
+use crate::memory::MemoryLedger;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Made, Operation, What};
 use crate::model::sink::Sink;
@@ -20,6 +22,7 @@ pub struct Aggregates {
     pub devices: Devices,
     pub calls: Calls,
     pub failures: Failures,
+    pub memory: MemoryLedger,
     pub streams: Streams,
     /// Executed operations and their device time by stack.
     pub device_stacks: Stacks,
@@ -32,10 +35,15 @@ pub struct Aggregates {
 impl Sink for Aggregates {
     const JUDGES: bool = true;
 
+    fn process_begins(&mut self, number: u32, process: &ProcessBegin, _: &SessionBegin) {
+        self.memory.process_begins(number, process.start_monotonic_ns);
+    }
+
     #[inline]
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         self.calls.add(call);
         self.failures.add(call, definitions);
+        self.memory.add(call, definitions);
         self.host_stacks.add(StackKey::of_call(call, definitions), Some(call.duration_ns));
     }
 
@@ -72,6 +80,7 @@ impl Sink for Aggregates {
 
     fn process_ends(&mut self, process: u32, _: u64, _: &Definitions) {
         self.failures.process_ends(process);
+        self.memory.process_ends(process);
         self.devices.process_ends(process);
     }
 }

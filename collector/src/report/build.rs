@@ -13,7 +13,7 @@ use crate::label::units::{count, duration};
 use crate::label::{Labels, uuid};
 use crate::model::{Evicted, Loss, Process, Totals};
 use crate::report::json::*;
-use crate::report::{SeriesReport, ranges, streams, threads};
+use crate::report::{MemoryReport, SeriesReport, ranges, streams, threads};
 use crate::report::{
     anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times,
 };
@@ -134,6 +134,7 @@ impl Report {
             graph_times: graph_times::graph_times(totals),
             calls: calls::calls(aggregates, &labels.processes),
             call_classes: calls::call_classes(aggregates),
+            memory: MemoryReport::new(totals, aggregates, labels),
             errors: errors::errors(totals, aggregates, labels),
             failures: failures::failures(totals, &mut labels.stacks),
             in_flight: failures::in_flight(totals, labels),

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::aggregate::{Durations, Weight};
 use crate::report::{
     AnomaliesReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport,
-    InFlightReport, LineReport, NoLineReport, RangeReport, SeriesReport, SizeLimitReport, StreamReport,
-    ThreadReport,
+    InFlightReport, LineReport, MemoryReport, NoLineReport, RangeReport, SeriesReport, SizeLimitReport,
+    StreamReport, ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -70,6 +70,7 @@ pub struct Report {
     pub graph_times: Vec<GraphTimesReport>,
     pub calls: Vec<CallReport>,
     pub call_classes: Vec<CallReport>,
+    pub memory: MemoryReport,
     /// Calls that failed.
     pub errors: ErrorsReport,
     /// By process, the first error after which the context is lost.

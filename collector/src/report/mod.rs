@@ -13,6 +13,8 @@ mod graph_times;
 mod json;
 mod kernels;
 mod lines;
+mod memory;
+mod memory_page;
 mod missing_times;
 mod ranges;
 mod streams;
@@ -37,6 +39,11 @@ pub use failures::{FailureReport, InFlightCall, InFlightReport};
 pub use graph_times::{GraphReport, GraphTimesReport};
 pub use json::*;
 pub use lines::{ChargedReport, CodeLocation, LineReport, NoLineReport};
+pub use memory::{
+    HolderReport, MemoryKindReport, MemoryLineReport, MemoryReport, ProcessMemoryReport, RefusalReport,
+    SizeReport, UnmatchedFreesReport,
+};
+pub use memory_page::{MemoryPage, MemoryRows};
 pub use ranges::RangeReport;
 pub use streams::StreamReport;
 pub use text::TextOptions;
