@@ -22,6 +22,7 @@ pub mod flight_recorder;
 mod histogram;
 pub mod label;
 pub mod live;
+pub mod memory;
 pub mod metrics;
 pub mod model;
 pub mod names;

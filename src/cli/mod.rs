@@ -20,6 +20,7 @@ pub mod kind;
 pub mod library;
 pub mod man;
 mod max_size;
+mod memory;
 mod misplaced;
 mod monitor;
 mod no_subcommand;

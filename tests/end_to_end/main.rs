@@ -39,6 +39,7 @@ mod live;
 mod live_and_file;
 mod lost_surroundings;
 mod max_size;
+mod memory;
 mod metrics;
 mod monitor;
 mod names;

@@ -120,6 +120,8 @@ pub mod memory {
     pub const VIRTUAL: u8 = 6;
     pub const PAGEABLE: u8 = 7;
     pub const ARRAY: u8 = 8;
+    /// Another process's, opened in this one.
+    pub const IMPORTED: u8 = 9;
 }
 
 /// What a wait waited for.

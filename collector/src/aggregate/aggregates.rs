@@ -6,7 +6,8 @@ use crate::aggregate::{
     Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, SampledDevices,
     StackKey, Stacks, Streams, Transfers,
 };
-use crate::batch::DeviceSamples;
+use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
+use crate::memory::MemoryLedger;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Made, Operation, What};
 use crate::model::sink::Sink;
@@ -22,6 +23,7 @@ pub struct Aggregates {
     pub sampled_devices: SampledDevices,
     pub calls: Calls,
     pub failures: Failures,
+    pub memory: MemoryLedger,
     pub streams: Streams,
     /// Executed operations and their device time by stack.
     pub device_stacks: Stacks,
@@ -34,10 +36,15 @@ pub struct Aggregates {
 impl Sink for Aggregates {
     const JUDGES: bool = true;
 
+    fn process_begins(&mut self, number: u32, process: &ProcessBegin, _: &SessionBegin) {
+        self.memory.process_begins(number, process.start_monotonic_ns);
+    }
+
     #[inline]
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         self.calls.add(call);
         self.failures.add(call, definitions);
+        self.memory.add(call, definitions);
         self.host_stacks.add(StackKey::of_call(call, definitions), Some(call.duration_ns));
     }
 
@@ -79,6 +86,7 @@ impl Sink for Aggregates {
 
     fn process_ends(&mut self, process: u32, _: u64, _: &Definitions) {
         self.failures.process_ends(process);
+        self.memory.process_ends(process);
         self.devices.process_ends(process);
     }
 }

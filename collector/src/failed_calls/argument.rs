@@ -110,6 +110,7 @@ const fn memory_name(of: u8) -> Option<&'static str> {
         memory::VIRTUAL => "virtual",
         memory::PAGEABLE => "pageable",
         memory::ARRAY => "array",
+        memory::IMPORTED => "imported",
         _ => return None,
     })
 }

@@ -52,6 +52,7 @@ fn look(kind: FrameKind) -> Look {
         FrameKind::Copy => look("copy", "copy", 36.0, 12.0, 0.72, 0.72),
         FrameKind::Fill => look("memset", "memset", 50.0, 6.0, 0.55, 0.74),
         FrameKind::Graph => look("graph", "graph", 270.0, 12.0, 0.36, 0.80),
+        FrameKind::Memory => look("memory", "memory", 168.0, 30.0, 0.36, 0.74),
         FrameKind::Other => look("other", "other", 0.0, 0.0, 0.0, 0.82),
     }
 }

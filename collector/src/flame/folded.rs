@@ -1,4 +1,4 @@
-//! Folded lines: `process;thread;call;kernel 2300`, weights in whole microseconds.
+//! Folded lines: `process;thread;call;kernel 2300`, weights in whole microseconds, or bytes.
 
 use std::borrow::Cow;
 
@@ -21,6 +21,12 @@ impl Flame {
     /// The folded text, each line ending in a newline.
     pub fn folded(&self) -> String {
         let mut text = String::new();
+        if self.memory.is_some() {
+            for line in &self.lines {
+                text += &format!("{} {}\n", folded_stack(line), line.ns);
+            }
+            return text;
+        }
         for (line, us) in self.weighted() {
             text += &folded_stack(line);
             text += &format!(" {us}\n");

@@ -24,6 +24,8 @@ pub enum FrameKind {
     Copy,
     Fill,
     Graph,
+    /// A kind of memory.
+    Memory,
     Other,
 }
 

@@ -6,8 +6,9 @@ use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
 use crate::flame::code::CodeFrames;
 use crate::flame::frames::{Frame, FrameKind, entry_name};
 use crate::flame::group_by::{GroupBy, GroupFrames, has_call};
+use crate::flame::memory::MemoryWeight;
 use crate::flame::ranges::{RangeFrames, RangePosition};
-use crate::label::units::{count, duration, percent};
+use crate::label::units::{bytes, count, duration, percent};
 use crate::label::{KernelNames, Labels, ProcessNames};
 use crate::model::Totals;
 use crate::model::definitions::UNKNOWN_CALL;
@@ -18,8 +19,9 @@ use crate::names::{line_safe, short_command};
 pub struct FlameLine {
     /// From the root on.
     pub frames: Vec<Frame>,
+    /// Nanoseconds, or bytes in a flamegraph of memory.
     pub ns: u64,
-    /// Calls, or operations of the device, that have a time.
+    /// Calls, or allocations, or operations of the device, that have a time.
     pub calls: u64,
 }
 
@@ -30,6 +32,8 @@ pub struct Flame {
     pub simulated: bool,
     /// Whether the weights are host times of calls, because no device time is known.
     pub host_time: bool,
+    /// Which memory the weights are bytes of, in a flamegraph of memory.
+    pub memory: Option<MemoryWeight>,
     /// The share of executed operations that have device times.
     pub coverage: f64,
     /// Sorted by frames. No two lines have the same frames.
@@ -68,6 +72,7 @@ impl Flame {
             program: short_command(command),
             simulated: totals.simulated,
             host_time,
+            memory: None,
             coverage: totals.counts.device_time_coverage(),
             lines: lines
                 .into_iter()
@@ -84,6 +89,9 @@ impl Flame {
     /// The sum of the weights, and what they are.
     pub fn title(&self) -> String {
         let simulated = if self.simulated { " (simulated)" } else { "" };
+        if let Some(memory) = self.memory {
+            return format!("{} {}{simulated}", bytes(self.total_ns()), memory.words());
+        }
         match (self.total_ns(), self.host_time) {
             (0, _) => "No CUDA work was recorded".to_owned(),
             (ns, false) => format!("{} of GPU time{simulated}", duration(ns)),
@@ -93,15 +101,23 @@ impl Flame {
 
     /// `1 call`, or `1,299 GPU calls` in the report's words for operations of the device.
     pub(super) fn counted(&self, calls: u64) -> String {
+        if self.memory.is_some() {
+            return format!("{} allocation{}", count(calls), if calls == 1 { "" } else { "s" });
+        }
         let device = if self.host_time { "" } else { "GPU " };
         format!("{} {device}{}", count(calls), if calls == 1 { "call" } else { "calls" })
+    }
+
+    /// A weight in its unit.
+    pub(super) fn amount(&self, weight: u64) -> String {
+        if self.memory.is_some() { bytes(weight) } else { duration(weight) }
     }
 
     /// What was counted, and the program: last, for it may be too long to be shown whole.
     pub fn subtitle(&self) -> String {
         let calls = self.lines.iter().fold(0, |sum: u64, line| sum.saturating_add(line.calls));
         let mut text = self.counted(calls);
-        if !self.host_time && self.coverage < 1.0 {
+        if !self.host_time && self.memory.is_none() && self.coverage < 1.0 {
             text += &format!(" · device times of {} of the operations", percent(self.coverage));
         }
         if self.simulated {

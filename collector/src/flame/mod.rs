@@ -10,8 +10,10 @@ mod folded;
 mod frames;
 mod graph;
 mod group_by;
+mod memory;
 mod ranges;
 mod svg;
+mod tree;
 
 #[cfg(test)]
 mod group_by_tests;
@@ -22,4 +24,5 @@ pub(crate) use frames::entry_name;
 pub use frames::{Frame, FrameKind};
 pub use graph::{Flame, FlameLine};
 pub use group_by::{GroupBy, GroupKey};
+pub use memory::MemoryWeight;
 pub use ranges::RangePosition;

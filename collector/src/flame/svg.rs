@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use crate::flame::bars::{Bar, bars, keep_widest};
 use crate::flame::{Flame, FrameKind, colours};
-use crate::label::units::{count, duration, percent};
+use crate::label::units::{count, percent};
 
 /// A browser stays quick with so many bars.
 const BARS_MAX: usize = 5_000;
@@ -79,7 +79,7 @@ impl Flame {
         };
         let (x, width) = (100.0 * of_all(start_ns), 100.0 * of_all(ns));
         let top = height - (bar.depth + 1) * ROW;
-        let figures = format!("{}, {}, {}", duration(ns), percent(of_all(ns)), self.counted(calls));
+        let figures = format!("{}, {}, {}", self.amount(ns), percent(of_all(ns)), self.counted(calls));
         let _ = writeln!(
             to,
             "<g data-at=\"{start_ns}\" data-ns=\"{}\"><title>{}\n{}\n{kind}</title>\
@@ -158,6 +158,7 @@ mod tests {
 
     use super::*;
     use crate::flame::tests::graph;
+    use crate::label::units::duration;
     use crate::report::tests::tape::training;
 
     /// The frames' groups with the lines of their tooltips.

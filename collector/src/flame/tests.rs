@@ -140,6 +140,7 @@ pub(super) fn graph(lines: Vec<(Vec<String>, u64)>) -> Flame {
         program: "p".into(),
         simulated: false,
         host_time: false,
+        memory: None,
         coverage: 1.0,
         lines: lines.into_iter().map(line).collect(),
     }

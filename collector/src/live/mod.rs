@@ -19,7 +19,7 @@ pub use view::LiveView;
 use crate::aggregate::Aggregates;
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::live::process::Observed;
-use crate::metrics::MemoryUse;
+use crate::memory::MemoryChange;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::process_snapshot::ProcessSnapshot;
@@ -43,7 +43,7 @@ impl Sink for LiveAggregates {
     #[inline]
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         self.aggregates.host_call(call, definitions);
-        if MemoryUse::concerns(call)
+        if MemoryChange::concerns(call)
             && let Some(observed) = self.running.get_mut(&call.process)
         {
             observed.memory_call(call, definitions);

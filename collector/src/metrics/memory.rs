@@ -8,9 +8,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use gputrace_wire::call::{self, Detail, memory, operation};
-use gputrace_wire::cell::{flag, kind};
-
+use crate::memory::{AllocationKey, KINDS, MemoryChange, NAMES, is_of_host};
 use crate::metrics::total::Total;
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
@@ -19,15 +17,6 @@ use crate::model::operation::HostCall;
 const LIVE_MAX: usize = 1 << 16;
 /// The most frees that wait for their allocation. Most of them are of memory from before tracing began.
 const EARLY_MAX: usize = 1024;
-pub const KINDS: usize = 9;
-
-/// The program's own host memory.
-pub const REGISTERED: &str = "registered";
-
-/// The names of kinds of memory, by their numbers in [`memory`].
-pub const NAMES: [&str; KINDS] =
-    ["unknown", "device", "pinned", "managed", "pool", REGISTERED, "virtual", "pageable", "array"];
-
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OfKind {
     pub calls: Total<u64>,
@@ -50,16 +39,6 @@ pub struct MemoryUse {
     pub forgotten: u64,
 }
 
-/// An address or handle; equal numbers of different spaces are different allocations.
-type AllocationKey = (Space, u64);
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Space {
-    Addresses,
-    Registered,
-    Handles,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Allocation {
     /// When the allocating call returned.
@@ -69,49 +48,25 @@ struct Allocation {
 }
 
 impl MemoryUse {
-    /// Whether a call may change the memory in use. Cheap, for callers that prepare something for it.
-    #[inline]
-    pub fn concerns(call: &HostCall) -> bool {
-        let is_accepted = call.status == 0 && call.flags & flag::CAPTURED == 0;
-        is_accepted
-            && match &call.detail {
-                Detail::Memory(_) => matches!(call.kind, kind::ALLOC | kind::FREE),
-                Detail::Other { operation, .. } => *operation == operation::DESTROY,
-                _ => false,
-            }
-    }
-
     /// Follows a call of the process. Returns when memory was allocated or freed, if it was.
     #[inline]
     pub fn follow(&mut self, call: &HostCall, definitions: &Definitions) -> Option<u64> {
-        if !MemoryUse::concerns(call) {
-            return None;
-        }
-        match &call.detail {
-            Detail::Memory(what) if call.kind == kind::ALLOC => {
-                let returned_ns = call.start_ns.saturating_add(call.duration_ns);
-                self.allocated(what, returned_ns);
-                Some(returned_ns)
-            }
-            Detail::Memory(what) => {
-                self.freed(what, call.start_ns);
-                Some(call.start_ns)
-            }
-            _ => {
-                if definitions.api(call.api).is_some_and(ends_context) {
-                    self.context_ended(call.start_ns);
-                }
-                None
+        let (at_ns, change) = MemoryChange::of(call, definitions)?;
+        match change {
+            MemoryChange::Allocated { key, kind, bytes } => self.allocated(key, kind, bytes, at_ns),
+            MemoryChange::Freed { key } => self.freed(key, at_ns),
+            MemoryChange::ContextEnded => {
+                self.context_ended(at_ns);
+                return None;
             }
         }
+        Some(at_ns)
     }
 
-    fn allocated(&mut self, what: &call::Memory, returned_ns: u64) {
-        let kind = Some(usize::from(what.memory)).filter(|kind| *kind < KINDS).unwrap_or(0);
+    fn allocated(&mut self, key: AllocationKey, kind: usize, bytes: u64, returned_ns: u64) {
         let Some(of_kind) = self.kinds.get_mut(kind) else { return };
         of_kind.calls.add(1);
-        of_kind.allocated.add(what.bytes);
-        let key = key(what);
+        of_kind.allocated.add(bytes);
         if let Some(frees) = self.early.get_mut(&key) {
             // The first free that began after the allocation.
             let later = frees.iter().enumerate().filter(|(_, at)| **at >= returned_ns);
@@ -123,7 +78,7 @@ impl MemoryUse {
                 if let Some(turn) = self.early_order.iter().position(|free| *free == (key, began_ns)) {
                     self.early_order.remove(turn);
                 }
-                of_kind.freed.add(what.bytes);
+                of_kind.freed.add(bytes);
                 return;
             }
         }
@@ -131,18 +86,14 @@ impl MemoryUse {
             self.forgotten += 1;
             return;
         }
-        of_kind.in_use = of_kind.in_use.saturating_add(what.bytes);
+        of_kind.in_use = of_kind.in_use.saturating_add(bytes);
         // Nearly always an address has one allocation.
         let live = self.live.entry(key).or_insert_with(|| Vec::with_capacity(1));
-        live.push(Allocation { since_ns: returned_ns, bytes: what.bytes, kind });
+        live.push(Allocation { since_ns: returned_ns, bytes, kind });
         self.live_count += 1;
     }
 
-    fn freed(&mut self, what: &call::Memory, began_ns: u64) {
-        if what.address == 0 {
-            return;
-        }
-        let key = key(what);
+    fn freed(&mut self, key: AllocationKey, began_ns: u64) {
         let known = self.live.get_mut(&key).and_then(|all| {
             let before = all.iter().enumerate().filter(|(_, live)| live.since_ns <= began_ns);
             let latest = before.max_by_key(|(_, live)| live.since_ns)?.0;
@@ -194,8 +145,7 @@ impl MemoryUse {
 
     /// Live allocations of the device's memory, managed memory included.
     pub fn live_on_device(&self) -> u64 {
-        let of_host = [memory::PINNED, memory::REGISTERED, memory::PAGEABLE].map(usize::from);
-        self.live.values().flatten().filter(|live| !of_host.contains(&live.kind)).count() as u64
+        self.live.values().flatten().filter(|live| !is_of_host(live.kind)).count() as u64
     }
 
     /// Whether the memory in use is known.
@@ -211,26 +161,17 @@ impl OfKind {
     }
 }
 
-/// Whether a call frees all memory of a context. `cuDevicePrimaryCtxRelease` does so only for the last holder
-/// of the context, and no call says who that is.
-fn ends_context(api: &str) -> bool {
-    ["cuCtxDestroy", "cuDevicePrimaryCtxReset"]
-        .iter()
-        .any(|name| api.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("_v")))
-}
-
-fn key(what: &call::Memory) -> AllocationKey {
-    let space = match what.memory {
-        memory::REGISTERED => Space::Registered,
-        memory::VIRTUAL => Space::Handles,
-        _ => Space::Addresses,
-    };
-    (space, what.address)
-}
-
 #[cfg(test)]
 mod tests {
+    use gputrace_wire::call::{self, Detail, memory};
+    use gputrace_wire::cell::kind;
+
     use super::*;
+
+    fn follow(memory: &mut MemoryUse, kind: u16, what: &call::Memory, start_ns: u64) {
+        let call = HostCall { kind, start_ns, detail: Detail::Memory(*what), ..HostCall::default() };
+        memory.follow(&call, &Definitions::default());
+    }
 
     fn device(address: u64, bytes: u64) -> call::Memory {
         call::Memory { memory: memory::DEVICE, bytes, address, pool: 0 }
@@ -247,28 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_end_a_context_are_known_in_every_version() {
-        for api in
-            ["cuCtxDestroy", "cuCtxDestroy_v2", "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"]
-        {
-            assert!(ends_context(api), "{api}");
-        }
-        for api in
-            ["cuStreamDestroy_v2", "cuEventDestroy", "cuDevicePrimaryCtxRelease_v2", "cuGreenCtxDestroy", ""]
-        {
-            assert!(!ends_context(api), "{api}");
-        }
-    }
-
-    #[test]
     fn freed_memory_is_not_in_use_whatever_call_frees_it() {
         let mut memory = MemoryUse::default();
-        memory.allocated(&device(0x1000, 100), 10);
-        memory.allocated(&call::Memory { memory: memory::MANAGED, ..device(0x2000, 7) }, 11);
-        memory.allocated(&call::Memory { memory: memory::VIRTUAL, ..device(0x1000, 5) }, 12);
+        follow(&mut memory, kind::ALLOC, &device(0x1000, 100), 10);
+        follow(&mut memory, kind::ALLOC, &call::Memory { memory: memory::MANAGED, ..device(0x2000, 7) }, 11);
+        follow(&mut memory, kind::ALLOC, &call::Memory { memory: memory::VIRTUAL, ..device(0x1000, 5) }, 12);
         // Managed memory is freed by the same call as device memory.
-        memory.freed(&device(0x2000, 0), 20);
-        memory.freed(&device(0, 0), 21);
+        follow(&mut memory, kind::FREE, &device(0x2000, 0), 20);
+        follow(&mut memory, kind::FREE, &device(0, 0), 21);
         assert_eq!(
             in_use(&mut memory),
             [("device", 100, None), ("managed", 0, Some(7)), ("virtual", 5, None)]
@@ -278,16 +205,16 @@ mod tests {
     #[test]
     fn reused_addresses_are_distinguished_by_time() {
         let mut memory = MemoryUse::default();
-        memory.allocated(&device(0x1000, 100), 10);
+        follow(&mut memory, kind::ALLOC, &device(0x1000, 100), 10);
         // Another thread gets the address again after the free, which arrives last.
-        memory.allocated(&device(0x1000, 40), 30);
-        memory.freed(&device(0x1000, 0), 20);
+        follow(&mut memory, kind::ALLOC, &device(0x1000, 40), 30);
+        follow(&mut memory, kind::FREE, &device(0x1000, 0), 20);
         assert_eq!(in_use(&mut memory), [("device", 40, Some(100))]);
         // A free that comes before its allocation.
-        memory.freed(&device(0x3000, 0), 50);
-        memory.allocated(&device(0x3000, 9), 60);
+        follow(&mut memory, kind::FREE, &device(0x3000, 0), 50);
+        follow(&mut memory, kind::ALLOC, &device(0x3000, 9), 60);
         assert_eq!(in_use(&mut memory), [("device", 49, Some(100))], "that free was of another allocation");
-        memory.allocated(&device(0x3000, 1), 45);
+        follow(&mut memory, kind::ALLOC, &device(0x3000, 1), 45);
         assert_eq!(in_use(&mut memory), [("device", 49, Some(101))]);
     }
 
@@ -295,12 +222,12 @@ mod tests {
     fn usage_is_unknown_beyond_the_remembered_allocations() {
         let mut memory = MemoryUse::default();
         for at in 0..LIVE_MAX as u64 + 1 {
-            memory.allocated(&device(1 + at, 1), at);
+            follow(&mut memory, kind::ALLOC, &device(1 + at, 1), at);
         }
         assert!(!memory.is_known());
         assert_eq!(memory.forgotten, 1);
         for at in 0..3 * EARLY_MAX as u64 {
-            memory.freed(&device(1 << 40 | at, 0), 5);
+            follow(&mut memory, kind::FREE, &device(1 << 40 | at, 0), 5);
         }
         assert_eq!((memory.early_order.len(), memory.early.len()), (EARLY_MAX, EARLY_MAX));
     }
@@ -309,34 +236,34 @@ mod tests {
     fn early_frees_are_matched_after_many_unmatched_ones() {
         let mut memory = MemoryUse::default();
         for at in 0..2 * EARLY_MAX as u64 {
-            memory.freed(&device(1 << 40 | at, 0), 5);
+            follow(&mut memory, kind::FREE, &device(1 << 40 | at, 0), 5);
         }
-        memory.freed(&device(0x1000, 0), 50);
-        memory.allocated(&device(0x1000, 9), 40);
+        follow(&mut memory, kind::FREE, &device(0x1000, 0), 50);
+        follow(&mut memory, kind::ALLOC, &device(0x1000, 9), 40);
         assert_eq!(in_use(&mut memory), [("device", 0, Some(9))]);
         assert_eq!(memory.early_order.len(), EARLY_MAX - 1);
         // The oldest free was dropped.
-        memory.allocated(&device(1 << 40, 3), 1);
-        memory.allocated(&device(1 << 40 | (2 * EARLY_MAX as u64 - 1), 5), 1);
+        follow(&mut memory, kind::ALLOC, &device(1 << 40, 3), 1);
+        follow(&mut memory, kind::ALLOC, &device(1 << 40 | (2 * EARLY_MAX as u64 - 1), 5), 1);
         assert_eq!(in_use(&mut memory), [("device", 3, Some(14))]);
     }
 
     #[test]
     fn usage_is_unknown_after_a_context_ended_with_allocations() {
         let mut memory = MemoryUse::default();
-        memory.allocated(&device(0x1000, 100), 10);
-        memory.freed(&device(0x1000, 0), 20);
+        follow(&mut memory, kind::ALLOC, &device(0x1000, 100), 10);
+        follow(&mut memory, kind::FREE, &device(0x1000, 0), 20);
         memory.context_ended(30);
         assert!(memory.is_known(), "no memory was in use");
-        memory.allocated(&device(0x1000, 100), 40);
+        follow(&mut memory, kind::ALLOC, &device(0x1000, 100), 40);
         memory.context_ended(50);
         assert_eq!((memory.is_known(), memory.forgotten, memory.live_count), (false, 1, 0));
         // Another thread's allocation, from before the context ended.
-        memory.allocated(&device(0x2000, 1), 45);
+        follow(&mut memory, kind::ALLOC, &device(0x2000, 1), 45);
         assert_eq!((memory.forgotten, memory.live_count), (2, 0));
         // What is freed is kinds all the same.
-        memory.allocated(&device(0x1000, 7), 60);
-        memory.freed(&device(0x1000, 0), 70);
+        follow(&mut memory, kind::ALLOC, &device(0x1000, 7), 60);
+        follow(&mut memory, kind::FREE, &device(0x1000, 0), 70);
         assert_eq!(
             memory.kinds().nth(1).map(|(_, of)| of.freed.report(crate::metrics::Temporality::Cumulative)),
             Some(Some(107))

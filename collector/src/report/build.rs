@@ -15,7 +15,7 @@ use crate::label::{Labels, uuid};
 use crate::model::{Evicted, Loss, Process, Totals};
 use crate::report::IdleReport;
 use crate::report::json::*;
-use crate::report::{DeviceMetricsReport, SeriesReport, ranges, recording, streams, threads};
+use crate::report::{DeviceMetricsReport, MemoryReport, SeriesReport, ranges, recording, streams, threads};
 use crate::report::{
     anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times,
 };
@@ -140,6 +140,7 @@ impl Report {
             graph_times: graph_times::graph_times(totals),
             calls: calls::calls(aggregates, &labels.processes),
             call_classes: calls::call_classes(aggregates),
+            memory: MemoryReport::new(totals, aggregates, labels),
             errors: errors::errors(totals, aggregates, labels),
             failures: failures::failures(totals, &mut labels.stacks),
             in_flight: failures::in_flight(totals, labels),

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::aggregate::{Durations, Weight};
 use crate::report::{
     AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport,
-    GraphTimesReport, IdleReport, InFlightReport, LineReport, NoLineReport, PausedReport, RangeReport,
-    SeriesReport, SizeLimitReport, StreamReport, ThreadReport,
+    GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, NoLineReport, PausedReport,
+    RangeReport, SeriesReport, SizeLimitReport, StreamReport, ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -73,6 +73,7 @@ pub struct Report {
     pub graph_times: Vec<GraphTimesReport>,
     pub calls: Vec<CallReport>,
     pub call_classes: Vec<CallReport>,
+    pub memory: MemoryReport,
     /// Calls that failed.
     pub errors: ErrorsReport,
     /// By process, the first error after which the context is lost.

@@ -15,6 +15,8 @@ mod idle;
 mod json;
 mod kernels;
 mod lines;
+mod memory;
+mod memory_page;
 mod missing_times;
 pub mod named;
 mod ranges;
@@ -47,6 +49,11 @@ pub use graph_times::{GraphReport, GraphTimesReport};
 pub use idle::{IdleCause, IdlePlace, IdleReport};
 pub use json::*;
 pub use lines::{ChargedReport, CodeLocation, LineReport, NoLineReport};
+pub use memory::{
+    HolderReport, MemoryKindReport, MemoryLineReport, MemoryReport, ProcessMemoryReport, RefusalReport,
+    SizeReport, UnmatchedFreesReport,
+};
+pub use memory_page::{MemoryPage, MemoryRows};
 pub use ranges::RangeReport;
 pub use recording::{PausedReport, RecordedInterval};
 pub use streams::StreamReport;

@@ -1,5 +1,6 @@
 //! The summary that people read: as wide as the terminal, 60 to 160 columns, and about 40 lines long.
 
+mod memory;
 mod page;
 mod tables;
 
@@ -71,6 +72,7 @@ impl Report {
             self.stream_table(&mut page);
             self.transfer_table(&mut page);
             self.call_table(&mut page);
+            self.memory_table(&mut page);
             self.balance(&mut page);
         }
         self.notice_lines(&mut page);

@@ -15,6 +15,7 @@ use crate::export::perfetto::streams::{StreamTrack, category_of, execution_of};
 use crate::export::perfetto::threads::{Apart, ThreadTrack};
 use crate::export::perfetto::tracks::{CounterUnit, SystemIds, Tracks, rank};
 use crate::failed_calls;
+use crate::memory::MemoryChange;
 use crate::metrics::MemoryUse;
 use crate::model::RangeName;
 use crate::model::callers::Callers;
@@ -158,7 +159,7 @@ impl ProcessTracks {
         definitions: &Definitions,
         trace: &Trace<'_>,
     ) -> io::Result<()> {
-        if !MemoryUse::concerns(call) {
+        if !MemoryChange::concerns(call) {
             return Ok(());
         }
         let in_use = |memory: &mut MemoryUse| {

@@ -1,0 +1,30 @@
+//! The sums of one kind of memory in a process.
+
+use super::site::Held;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct KindMemory {
+    pub allocated: Held,
+    pub freed: Held,
+    pub live: Held,
+    pub peak_bytes: u64,
+    /// When `peak_bytes` were first in use.
+    pub peak_ns: u64,
+}
+
+impl KindMemory {
+    pub(super) fn add(&mut self, bytes: u64, at_ns: u64) {
+        let one = Held::one(bytes);
+        self.allocated.add(one);
+        self.live.add(one);
+        if self.live.bytes > self.peak_bytes {
+            (self.peak_bytes, self.peak_ns) = (self.live.bytes, at_ns);
+        }
+    }
+
+    pub(super) fn free(&mut self, bytes: u64) {
+        let one = Held::one(bytes);
+        self.freed.add(one);
+        self.live.remove(one);
+    }
+}

@@ -1,0 +1,127 @@
+//! The memory of all processes of an analysis.
+
+use std::collections::BTreeMap;
+
+use gputrace_wire::call::Detail;
+use gputrace_wire::cell::{flag, kind};
+
+use super::change::{self, MemoryChange};
+use super::process_memory::{Budget, ProcessMemory};
+use super::reordering::{Asked, Outcome};
+use crate::model::definitions::Definitions;
+use crate::model::operation::HostCall;
+
+/// Live allocations that are followed, of all processes together; each takes about 48 bytes.
+const LIVE_MAX: usize = 1 << 20;
+/// Places that allocate, of all processes together.
+const SITES_MAX: usize = 1 << 16;
+/// Processes whose memory is followed.
+const PROCESSES_MAX: usize = 1 << 12;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: u16 = 2;
+
+#[derive(Clone, Debug)]
+pub struct MemoryLedger {
+    processes: BTreeMap<u32, ProcessMemory>,
+    budget: Budget,
+    /// The time that was asked for, after the begin of each process.
+    asked_after_ns: Option<u64>,
+    /// When processes began, if a time was asked for.
+    begun: BTreeMap<u32, u64>,
+    /// Calls of processes beyond the number that is followed.
+    pub beyond: u64,
+}
+
+impl Default for MemoryLedger {
+    fn default() -> Self {
+        let budget = Budget { live: LIVE_MAX, sites: SITES_MAX };
+        MemoryLedger {
+            processes: BTreeMap::new(),
+            budget,
+            asked_after_ns: None,
+            begun: BTreeMap::new(),
+            beyond: 0,
+        }
+    }
+}
+
+impl MemoryLedger {
+    /// Keeps what is live so long after tracing of each process began, beside the peak and the end.
+    pub fn ask_at(&mut self, after_begin_ns: u64) {
+        self.asked_after_ns = Some(after_begin_ns);
+    }
+
+    /// Tracing of a process began at that time.
+    pub fn process_begins(&mut self, process: u32, at_ns: u64) {
+        if self.asked_after_ns.is_some() {
+            self.begun.insert(process, at_ns);
+        }
+    }
+
+    /// Whether a time was asked for.
+    pub fn has_asked(&self) -> bool {
+        self.asked_after_ns.is_some()
+    }
+
+    /// Follows any call.
+    #[inline]
+    pub fn add(&mut self, call: &HostCall, definitions: &Definitions) {
+        if matches!(call.kind, kind::ALLOC | kind::FREE | kind::CALL) {
+            self.follow(call, definitions);
+        }
+    }
+
+    #[inline(never)]
+    fn follow(&mut self, call: &HostCall, definitions: &Definitions) {
+        let (at_ns, what) = match (call.status, &call.detail) {
+            (0, _) => match MemoryChange::of(call, definitions) {
+                Some((at_ns, change)) => (at_ns, Outcome::Changed(change)),
+                None => return,
+            },
+            (_, Detail::Memory(what)) if call.flags & flag::CAPTURED == 0 => {
+                if call.kind == kind::FREE {
+                    let process = self.processes.get_mut(&call.process);
+                    process.into_iter().for_each(|process| process.refuse_free(change::key(what)));
+                    return;
+                }
+                if call.status != OUT_OF_MEMORY {
+                    return;
+                }
+                let returned_ns = call.start_ns.saturating_add(call.duration_ns);
+                (returned_ns, Outcome::Refused { kind: change::kind_of(what), bytes: what.bytes })
+            }
+            _ => return,
+        };
+        if self.processes.len() >= PROCESSES_MAX && !self.processes.contains_key(&call.process) {
+            self.beyond += 1;
+            return;
+        }
+        let begun_ns = || self.begun.get(&call.process).copied().unwrap_or(0);
+        let asked_ns = self.asked_after_ns.map(|after_ns| begun_ns().saturating_add(after_ns));
+        let process = self.processes.entry(call.process).or_insert_with(|| ProcessMemory::new(asked_ns));
+        let HostCall { thread, stack, api, duration_ns, .. } = *call;
+        process.add(Asked { at_ns, thread, stack, api, duration_ns, what }, &mut self.budget);
+    }
+
+    /// Follows what a process's threads did up to that time, though earlier calls may still arrive.
+    pub fn catch_up(&mut self, process: u32, at_ns: u64) {
+        if let Some(process) = self.processes.get_mut(&process) {
+            process.catch_up(at_ns, &mut self.budget);
+        }
+    }
+
+    pub fn process_ends(&mut self, process: u32) {
+        if let Some(process) = self.processes.get_mut(&process) {
+            process.end(&mut self.budget);
+        }
+    }
+
+    pub fn process(&self, number: u32) -> Option<&ProcessMemory> {
+        self.processes.get(&number)
+    }
+
+    /// By number.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &ProcessMemory)> {
+        self.processes.iter().map(|(number, process)| (*number, process))
+    }
+}

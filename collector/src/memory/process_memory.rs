@@ -1,0 +1,317 @@
+//! The memory of one process.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rustc_hash::FxHashMap;
+
+use super::change::{AllocationKey, KINDS, MemoryChange, Space, is_of_host};
+use super::kind_memory::KindMemory;
+use super::refusal::{GIVEN_LATER_NS, HOLDERS_KEPT, Refusal};
+use super::reordering::{Asked, Outcome, Reordering};
+use super::site::{Held, Moment, Site, SiteKey};
+use super::sizes::Sizes;
+
+/// An allocation that is freed before so many more were made is temporary.
+const TEMPORARY_WITHIN: u32 = 2;
+/// Freed addresses that are remembered, to tell what a refused free meant.
+const FREED_KEPT: usize = 256;
+/// The most refusals that are kept with who held the memory then: the first ones, and the last.
+const REFUSALS_KEPT: usize = 8;
+
+/// Tables that all processes share the budget of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    pub live: usize,
+    pub sites: usize,
+}
+
+/// Frees that match no known allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct UnmatchedFrees {
+    /// The driver accepted them: of memory from before tracing, from a lost call, or from a function that is
+    /// not hooked.
+    pub unknown: u64,
+    /// The driver refused them: of something freed before, of an address inside an allocation, and the rest.
+    pub twice: u64,
+    pub interior: u64,
+    pub refused: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    bytes: u64,
+    since_ns: u64,
+    site: u32,
+    /// The process's number of the allocation, modulo 2^32.
+    number: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ProcessMemory {
+    kinds: [KindMemory; KINDS],
+    pub sizes: Sizes,
+    /// What the process holds on devices, managed memory included.
+    pub on_device: Held,
+    /// The most that it held there, and when it first did.
+    pub peak: Held,
+    pub peak_ns: u64,
+    /// Grows with each new peak.
+    peak_number: u64,
+    sites: Vec<Site>,
+    by_key: FxHashMap<SiteKey, u32>,
+    /// By address, a table a space.
+    live: [BTreeMap<u64, Live>; 5],
+    allocations: u32,
+    reordering: Reordering,
+    freed_lately: VecDeque<AllocationKey>,
+    pub unmatched: UnmatchedFrees,
+    pub contexts_ended: u64,
+    /// Allocations that were not followed, because the tables were full.
+    pub not_followed: Held,
+    pub refusals: Vec<Refusal>,
+    /// Allocations that were refused for want of memory.
+    pub refused: u64,
+    asked_ns: Option<u64>,
+    /// Whether the time that was asked for has passed.
+    is_past: bool,
+}
+
+impl ProcessMemory {
+    pub(super) fn new(asked_ns: Option<u64>) -> ProcessMemory {
+        ProcessMemory { asked_ns, ..ProcessMemory::default() }
+    }
+
+    pub(super) fn add(&mut self, asked: Asked, budget: &mut Budget) {
+        self.reordering.add(asked);
+        while let Some(asked) = self.reordering.next() {
+            self.apply(asked, budget);
+        }
+    }
+
+    /// Follows what is held back up to that time.
+    pub(super) fn catch_up(&mut self, at_ns: u64, budget: &mut Budget) {
+        while let Some(asked) = self.reordering.next_up_to(at_ns) {
+            self.apply(asked, budget);
+        }
+    }
+
+    /// Follows all that is held back, and forgets single allocations.
+    pub(super) fn end(&mut self, budget: &mut Budget) {
+        self.catch_up(u64::MAX, budget);
+        self.keep_asked();
+        for live in self.live.iter().flat_map(BTreeMap::values) {
+            if let Some(site) = self.sites.get_mut(live.site as usize) {
+                site.oldest_ns =
+                    Some(site.oldest_ns.map_or(live.since_ns, |oldest| oldest.min(live.since_ns)));
+            }
+        }
+        for live in &mut self.live {
+            budget.live += live.len();
+            *live = BTreeMap::new();
+        }
+        self.by_key = FxHashMap::default();
+        self.freed_lately = VecDeque::new();
+        self.reordering = Reordering::default();
+    }
+
+    fn apply(&mut self, asked: Asked, budget: &mut Budget) {
+        if !self.is_past && self.asked_ns.is_some_and(|at_ns| asked.at_ns > at_ns) {
+            self.keep_asked();
+        }
+        match asked.what {
+            Outcome::Refused { kind, bytes } => self.refuse(asked, kind, bytes),
+            Outcome::Changed(MemoryChange::Allocated { key, kind, bytes }) => {
+                self.allocate(asked, key, kind, bytes, budget);
+            }
+            Outcome::Changed(MemoryChange::Freed { key }) => self.free(asked, key, budget),
+            Outcome::Changed(MemoryChange::ContextEnded) => self.end_context(budget),
+        }
+    }
+
+    fn allocate(&mut self, asked: Asked, key: AllocationKey, kind: usize, bytes: u64, budget: &mut Budget) {
+        let given = |refusal: &&mut Refusal| {
+            (refusal.thread, refusal.kind) == (asked.thread, kind)
+                && bytes >= refusal.bytes
+                && asked.at_ns.saturating_sub(refusal.at_ns) <= GIVEN_LATER_NS
+        };
+        self.refusals.iter_mut().filter(given).for_each(|refusal| refusal.given_later = true);
+        // What had the address before was freed by a call that is not known.
+        if let Some(before) = self.take(key) {
+            budget.live += 1;
+            self.forget(before);
+        }
+        self.sizes.add(bytes);
+        self.allocations = self.allocations.wrapping_add(1);
+        let Some(index) = self.site(SiteKey { stack: asked.stack, api: asked.api, kind }, budget) else {
+            self.not_followed.add(Held::one(bytes));
+            return;
+        };
+        let live = Live { bytes, since_ns: asked.at_ns, site: index, number: self.allocations };
+        let Some(site) = self.sites.get_mut(index as usize) else { return };
+        site.allocated.add(Held::one(bytes));
+        site.calls_ns = site.calls_ns.saturating_add(asked.duration_ns);
+        if budget.live == 0 {
+            self.not_followed.add(Held::one(bytes));
+            return;
+        }
+        budget.live -= 1;
+        site.keep_peak(self.peak_number);
+        site.live.add(Held::one(bytes));
+        if let Some(of_kind) = self.kinds.get_mut(kind) {
+            of_kind.add(bytes, asked.at_ns);
+        }
+        if counts(kind) {
+            self.on_device.add(Held::one(bytes));
+            if self.on_device.bytes > self.peak.bytes {
+                (self.peak, self.peak_ns) = (self.on_device, asked.at_ns);
+                self.peak_number += 1;
+            }
+        }
+        if let Some(table) = self.live.get_mut(key.0 as usize) {
+            table.insert(key.1, live);
+        }
+    }
+
+    fn free(&mut self, asked: Asked, key: AllocationKey, budget: &mut Budget) {
+        let Some(live) = self.take(key) else {
+            self.unmatched.unknown += 1;
+            return;
+        };
+        budget.live += 1;
+        if self.freed_lately.len() >= FREED_KEPT {
+            self.freed_lately.pop_front();
+        }
+        self.freed_lately.push_back(key);
+        let made_since = self.allocations.wrapping_sub(live.number);
+        if let Some(site) = self.sites.get_mut(live.site as usize) {
+            site.calls_ns = site.calls_ns.saturating_add(asked.duration_ns);
+            site.freed.add(Held::one(live.bytes));
+            if made_since < TEMPORARY_WITHIN {
+                site.temporary.add(Held::one(live.bytes));
+            }
+        }
+        self.release(live);
+    }
+
+    fn end_context(&mut self, budget: &mut Budget) {
+        self.contexts_ended += 1;
+        for space in [Space::Addresses, Space::Arrays, Space::Registered] {
+            let Some(table) = self.live.get_mut(space as usize) else { continue };
+            let all = std::mem::take(table);
+            budget.live += all.len();
+            all.into_values().for_each(|live| self.forget(live));
+        }
+    }
+
+    /// An allocation that ended, and no call for memory says when.
+    fn forget(&mut self, live: Live) {
+        if let Some(site) = self.sites.get_mut(live.site as usize) {
+            site.ended_unfreed.add(Held::one(live.bytes));
+        }
+        self.release(live);
+    }
+
+    fn release(&mut self, live: Live) {
+        let Some(site) = self.sites.get_mut(live.site as usize) else { return };
+        site.keep_peak(self.peak_number);
+        site.live.remove(Held::one(live.bytes));
+        if let Some(of_kind) = self.kinds.get_mut(site.kind) {
+            of_kind.free(live.bytes);
+        }
+        if counts(site.kind) {
+            self.on_device.remove(Held::one(live.bytes));
+        }
+    }
+
+    fn take(&mut self, key: AllocationKey) -> Option<Live> {
+        self.live.get_mut(key.0 as usize)?.remove(&key.1)
+    }
+
+    /// The index of a site, a new one if it is new; `None` if the table is full.
+    fn site(&mut self, key: SiteKey, budget: &mut Budget) -> Option<u32> {
+        if let Some(index) = self.by_key.get(&key) {
+            return Some(*index);
+        }
+        budget.sites = budget.sites.checked_sub(1)?;
+        let index = u32::try_from(self.sites.len()).ok()?;
+        self.sites.push(Site::new(key));
+        self.by_key.insert(key, index);
+        Some(index)
+    }
+
+    fn refuse(&mut self, asked: Asked, kind: usize, bytes: u64) {
+        self.refused += 1;
+        let mut holders: Vec<(usize, Held)> = self
+            .sites
+            .iter()
+            .enumerate()
+            .filter(|(_, site)| counts(site.kind) && site.live.bytes > 0)
+            .map(|(index, site)| (index, site.live))
+            .collect();
+        holders.sort_by_key(|(_, held)| std::cmp::Reverse(held.bytes));
+        holders.truncate(HOLDERS_KEPT);
+        let Asked { at_ns, thread, stack, api, .. } = asked;
+        let held = self.on_device;
+        let refusal = Refusal { at_ns, thread, stack, api, kind, bytes, held, holders, given_later: false };
+        if self.refusals.len() >= REFUSALS_KEPT {
+            self.refusals.pop();
+        }
+        self.refusals.push(refusal);
+    }
+
+    /// A free that the driver refused. The calls of other threads that arrive later are not considered.
+    pub(super) fn refuse_free(&mut self, (space, address): AllocationKey) {
+        let below = self.live.get(space as usize).and_then(|table| table.range(..address).next_back());
+        let is_inside = below.is_some_and(|(start, live)| address - start < live.bytes);
+        let count = match (is_inside, self.freed_lately.contains(&(space, address))) {
+            (true, _) => &mut self.unmatched.interior,
+            (_, true) => &mut self.unmatched.twice,
+            _ => &mut self.unmatched.refused,
+        };
+        *count += 1;
+    }
+
+    fn keep_asked(&mut self) {
+        if !self.is_past && self.asked_ns.is_some() {
+            self.is_past = true;
+            self.sites.iter_mut().for_each(|site| site.at_asked = Some(site.live));
+        }
+    }
+
+    /// The sites with what they held at that moment, in the order of their first allocations.
+    pub fn sites(&self) -> &[Site] {
+        &self.sites
+    }
+
+    /// What a site held at that moment. The peak is that of the device's memory.
+    pub fn held(&self, site: &Site, moment: Moment) -> Held {
+        match moment {
+            Moment::Peak => site.at_peak(self.peak_number),
+            Moment::End => site.live,
+            Moment::Asked if self.is_past => site.at_asked.unwrap_or_default(),
+            Moment::Asked => site.live,
+        }
+    }
+
+    /// What is live, of all kinds that are not another process's or the program's own memory.
+    pub fn leaked(&self) -> Held {
+        let mut all = Held::default();
+        let is_leak = |site: &&Site| is_leak(site.kind);
+        self.sites.iter().filter(is_leak).for_each(|site| all.add(site.live));
+        all
+    }
+
+    pub fn kinds(&self) -> impl Iterator<Item = (usize, &KindMemory)> {
+        self.kinds.iter().enumerate().filter(|(_, kind)| kind.allocated.count > 0)
+    }
+}
+
+/// Whether memory of the kind is the device's and counts as the process's.
+pub(super) fn counts(kind: usize) -> bool {
+    !is_of_host(kind) && kind != usize::from(gputrace_wire::call::memory::IMPORTED)
+}
+
+/// Whether live memory of the kind at a process's end is something that the driver allocated for it.
+fn is_leak(kind: usize) -> bool {
+    counts(kind) || kind == usize::from(gputrace_wire::call::memory::PINNED)
+}

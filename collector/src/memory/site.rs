@@ -1,0 +1,96 @@
+//! What one place of the program allocated: a stack, the driver's function and the kind of memory.
+
+/// Allocations and their bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    pub count: u64,
+    pub bytes: u64,
+}
+
+impl Held {
+    pub fn add(&mut self, other: Held) {
+        self.count = self.count.saturating_add(other.count);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+
+    pub(super) fn one(bytes: u64) -> Held {
+        Held { count: 1, bytes }
+    }
+
+    pub(super) fn remove(&mut self, other: Held) {
+        self.count = self.count.saturating_sub(other.count);
+        self.bytes = self.bytes.saturating_sub(other.bytes);
+    }
+}
+
+/// The moment at which live allocations are asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// When the process held the most memory of the device.
+    Peak,
+    /// When the process ended, or where the trace ends.
+    End,
+    /// At the time that [`super::MemoryLedger::ask_at`] was given.
+    Asked,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct SiteKey {
+    pub stack: u32,
+    /// Definition of the allocating function.
+    pub api: u32,
+    pub kind: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct Site {
+    pub stack: u32,
+    pub api: u32,
+    pub kind: usize,
+    /// All allocations of the process's life.
+    pub allocated: Held,
+    pub freed: Held,
+    /// Those freed before the process made two more allocations.
+    pub temporary: Held,
+    /// Those that ended without a free that is known: with a context, or before their address was given again.
+    pub ended_unfreed: Held,
+    /// Host time in the calls that allocated, and in those that freed what this place had allocated.
+    pub calls_ns: u64,
+    pub live: Held,
+    /// When the oldest live allocation was made; known once the process has ended.
+    pub oldest_ns: Option<u64>,
+    /// What was live at the peak with this number. With another number than the process's last peak, nothing
+    /// changed here since that peak, and it is what is live now.
+    at_peak: (u64, Held),
+    pub(super) at_asked: Option<Held>,
+}
+
+impl Site {
+    pub(super) fn new(key: SiteKey) -> Site {
+        Site {
+            stack: key.stack,
+            api: key.api,
+            kind: key.kind,
+            allocated: Held::default(),
+            freed: Held::default(),
+            temporary: Held::default(),
+            ended_unfreed: Held::default(),
+            calls_ns: 0,
+            live: Held::default(),
+            oldest_ns: None,
+            at_peak: (0, Held::default()),
+            at_asked: None,
+        }
+    }
+
+    /// Must be called before `live` changes.
+    pub(super) fn keep_peak(&mut self, peak: u64) {
+        if self.at_peak.0 != peak {
+            self.at_peak = (peak, self.live);
+        }
+    }
+
+    pub(super) fn at_peak(&self, peak: u64) -> Held {
+        if self.at_peak.0 == peak { self.at_peak.1 } else { self.live }
+    }
+}

@@ -1,0 +1,142 @@
+//! The memory of a report by itself: what `gputrace memory` prints.
+
+use serde::Serialize;
+
+use crate::label::units::{bytes, count, duration, percent};
+use crate::memory::Moment;
+use crate::names::line_safe;
+use crate::report::memory::{MemoryLineReport, MemoryReport};
+use crate::report::table::Table;
+use crate::report::words::plural;
+
+/// Which lines are shown, and in which order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemoryRows {
+    Held(Moment),
+    Leaks,
+    Temporary,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryPage {
+    pub rows: MemoryRows,
+    pub width: usize,
+}
+
+/// What the JSON has: all of the report's memory, and the lines that were asked for in their order.
+#[derive(Serialize)]
+struct MemoryDocument<'a> {
+    schema: &'static str,
+    version: u32,
+    processes: &'a [crate::report::ProcessMemoryReport],
+    lines: Vec<&'a MemoryLineReport>,
+    left_out: u64,
+}
+
+impl MemoryReport {
+    /// One object, ending in a newline.
+    pub fn to_json(&self, rows: MemoryRows) -> String {
+        let document = MemoryDocument {
+            schema: "gputrace-memory",
+            version: 1,
+            processes: &self.processes,
+            lines: self.rows(rows),
+            left_out: self.left_out,
+        };
+        serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"
+    }
+
+    /// A table of all lines, ending in a newline.
+    pub fn to_text(&self, page: &MemoryPage) -> String {
+        let rows = self.rows(page.rows);
+        let mut text = String::new();
+        for process in &self.processes {
+            text += &format!("{}\n", process.line(self.processes.len() > 1));
+        }
+        if rows.is_empty() {
+            return text + page.rows.nothing() + "\n";
+        }
+        let total: u64 = rows.iter().map(|line| held(line, page.rows).1).fold(0, u64::saturating_add);
+        let heading = page.rows.heading();
+        let times = match page.rows {
+            MemoryRows::Held(Moment::Peak | Moment::Asked) | MemoryRows::Temporary => "in calls",
+            MemoryRows::Held(Moment::End) | MemoryRows::Leaks => "oldest",
+        };
+        let mut table = Table::new(&["Line", heading, "share", "allocations", "allocated in all", times])
+            .optional(&[times, "allocated in all", "share"]);
+        for line in &rows {
+            let (allocations, of_bytes) = held(line, page.rows);
+            let time = if times == "oldest" { line.oldest_at_ns } else { Some(line.calls_ns) };
+            table.row(vec![
+                String::new(),
+                bytes(of_bytes),
+                percent(of_bytes as f64 / total.max(1) as f64),
+                count(allocations),
+                bytes(line.allocated_bytes),
+                time.map_or_else(|| "-".to_owned(), duration),
+            ]);
+        }
+        let all = plural(rows.len() as u64, "line", "lines");
+        table.row(vec![format!("{all} in all"), bytes(total)]);
+        let width = table.first_width(page.width).max(8);
+        for (at, line) in rows.iter().enumerate() {
+            table.rename(at, line_safe(&line.text(width)).into_owned());
+        }
+        table.narrow(page.width, 28);
+        let width = table.first_width(page.width);
+        for (at, line) in rows.iter().enumerate() {
+            table.rename(at, line_safe(&line.text(width)).into_owned());
+        }
+        text.push('\n');
+        for line in table.lines(page.width, 28) {
+            text += &line;
+            text.push('\n');
+        }
+        text
+    }
+
+    fn rows(&self, rows: MemoryRows) -> Vec<&MemoryLineReport> {
+        match rows {
+            MemoryRows::Leaks => self.leaks(),
+            MemoryRows::Temporary => self.temporary(),
+            MemoryRows::Held(_) => {
+                let has_any = |line: &&MemoryLineReport| held(line, rows).0 > 0;
+                let mut lines: Vec<_> = self.lines.iter().filter(has_any).collect();
+                lines.sort_by_key(|line| std::cmp::Reverse(held(line, rows).1));
+                lines
+            }
+        }
+    }
+}
+
+/// Allocations and bytes of a line, as they are asked for.
+fn held(line: &MemoryLineReport, rows: MemoryRows) -> (u64, u64) {
+    match rows {
+        // Memory of the host is no part of the peak.
+        MemoryRows::Held(Moment::Peak) if !line.is_on_device() => (0, 0),
+        MemoryRows::Held(Moment::Peak) => (line.peak_allocations, line.peak_bytes),
+        MemoryRows::Held(Moment::End) | MemoryRows::Leaks => (line.end_allocations, line.end_bytes),
+        MemoryRows::Held(Moment::Asked) => (line.at_allocations.unwrap_or(0), line.at_bytes.unwrap_or(0)),
+        MemoryRows::Temporary => (line.temporary, line.temporary_bytes),
+    }
+}
+
+impl MemoryRows {
+    fn heading(self) -> &'static str {
+        match self {
+            MemoryRows::Held(Moment::Peak) => "at peak",
+            MemoryRows::Held(Moment::End) => "at end",
+            MemoryRows::Held(Moment::Asked) => "then",
+            MemoryRows::Leaks => "not freed",
+            MemoryRows::Temporary => "freed at once",
+        }
+    }
+
+    fn nothing(self) -> &'static str {
+        match self {
+            MemoryRows::Held(_) => "No memory was held then.",
+            MemoryRows::Leaks => "All memory was freed.",
+            MemoryRows::Temporary => "No memory was freed at once.",
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `gputrace memory`: who held the GPU's memory, by line.
+
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::flame::{Flame, MemoryWeight};
+use gputrace_collector::label::Labels;
+use gputrace_collector::memory::Moment;
+use gputrace_collector::report::{MemoryPage, MemoryRows, Report, TextOptions};
+
+use crate::cli::failure::Failure;
+use crate::cli::output_folder::{write_whole, write_without_replacing};
+use crate::cli::talk::say;
+use crate::cli::{analysis, output_argument, printable, seconds, stdout, traces, variables};
+
+/// What is written on a terminal, in the current folder.
+const DEFAULT_DRAWING: &str = "memory.svg";
+/// The ending of a file of folded lines.
+const FOLDED: &str = "folded";
+
+/// The value of `--at`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum At {
+    Peak,
+    End,
+    Time(u64),
+}
+
+pub fn command() -> Command {
+    let flag = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
+    Command::new("memory")
+        .about("Show who held the GPU's memory, by line: at the peak, at the end, or never freed")
+        .next_line_help(true)
+        .after_help(
+            "Memory is what the program asked the driver for. What a caching allocator such as PyTorch's does\n\
+             with it is not seen: a line is the one that made the allocator ask for more. Contexts, modules\n\
+             and other programs take memory too, which is in no allocation.",
+        )
+        .arg(
+            Arg::new("at")
+                .long("at")
+                .value_name("peak|end|TIME")
+                .value_parser(parse_at)
+                .default_value("peak")
+                .help("When: at the peak, at the end, or so long after tracing of a process began (2.5s, 300ms)"),
+        )
+        .arg(flag("leaks").conflicts_with("at").help("What was never freed: the lines that repeat first"))
+        .arg(
+            flag("temporary")
+                .conflicts_with_all(["at", "leaks"])
+                .help("What was freed before the process made two more allocations"),
+        )
+        .arg(flag("table").help("As a table by line [default]"))
+        .arg(flag("tree").conflicts_with("table").help("As a tree of the stacks, outermost first"))
+        .arg(flag("flame").conflicts_with_all(["table", "tree"]).help("As a flamegraph, weighted in bytes"))
+        .arg(flag("json").conflicts_with_all(["table", "tree", "flame"]).help("For programs to read"))
+        .arg(output_argument::file().help(
+            "The file; folded lines if NAME.folded [default: memory.svg for --flame on a terminal, else stdout]",
+        ))
+        .arg(traces::argument())
+}
+
+fn parse_at(text: &str) -> Result<At, String> {
+    match text {
+        "peak" => Ok(At::Peak),
+        "end" => Ok(At::End),
+        time => seconds::parse_moment(time)
+            .map(At::Time)
+            .map_err(|error| format!("{error}; or it is peak or end")),
+    }
+}
+
+pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
+    variables::warn_about_unknown();
+    let at = matches.get_one::<At>("at").copied().unwrap_or(At::Peak);
+    let (leaks, temporary) = (matches.get_flag("leaks"), matches.get_flag("temporary"));
+    let (moment, asked) = match at {
+        _ if leaks => (Moment::End, None),
+        At::Peak => (Moment::Peak, None),
+        At::End => (Moment::End, None),
+        At::Time(after_ns) => (Moment::Asked, Some(after_ns)),
+    };
+    let output = matches.get_one::<PathBuf>("output");
+    let inputs = traces::named(matches)?.files()?;
+    if let Some(output) = output {
+        traces::refuse_an_input(output, &inputs)?;
+    }
+    let mut aggregates = Aggregates::default();
+    if let Some(after_ns) = asked {
+        aggregates.memory.ask_at(after_ns);
+    }
+    let (replay, exit_code) = traces::replay(inputs, aggregates)?;
+    let mut labels = Labels::new(&replay.totals, &replay.sink);
+    let is_folded = output.and_then(|path| path.extension()).is_some_and(|ending| ending == FOLDED);
+    let is_drawn = matches.get_flag("flame");
+    let text = if is_drawn || is_folded || matches.get_flag("tree") {
+        let weight = if temporary { MemoryWeight::Temporary } else { MemoryWeight::Live(moment) };
+        let flame = Flame::of_memory(&replay.totals, &replay.sink, &mut labels, weight);
+        match (is_folded, is_drawn) {
+            (true, _) => flame.folded(),
+            (false, true) => flame.svg(),
+            (false, false) => flame.tree(),
+        }
+    } else {
+        let report = Report::with(&replay.totals, &replay.sink, &mut labels);
+        let rows = match moment {
+            _ if leaks => MemoryRows::Leaks,
+            _ if temporary => MemoryRows::Temporary,
+            moment => MemoryRows::Held(moment),
+        };
+        match matches.get_flag("json") {
+            true => report.memory.to_json(rows),
+            false => report.memory.to_text(&MemoryPage {
+                rows,
+                width: analysis::page_width(&io::stdout()).unwrap_or(TextOptions::default().width),
+            }),
+        }
+    };
+    match output {
+        Some(path) => write_whole(path, text.as_bytes())?,
+        None if is_drawn && !is_folded && io::stdout().is_terminal() => {
+            let written = write_without_replacing(Path::new(DEFAULT_DRAWING), text.as_bytes())?;
+            let written = printable::name(written);
+            say(format_args!("gputrace: wrote {written}; open it in a browser"));
+        }
+        None => stdout::print(text.as_bytes())?,
+    }
+    Ok(exit_code)
+}

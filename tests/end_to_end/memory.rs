@@ -1,0 +1,91 @@
+//! Memory by line: peak, what was never freed, temporary allocations, and who held it when there was not enough.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::harness::needs::python;
+use crate::harness::process::finish;
+use crate::harness::tool::{Traced, gputrace, run_command};
+
+const MIB: u64 = 1 << 20;
+
+fn program() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu/programs/memory_use.py")
+}
+
+/// What the program says of itself.
+fn said(traced: &Traced) -> Value {
+    serde_json::from_str(traced.ended.stdout.trim()).unwrap()
+}
+
+/// What `gputrace memory` prints.
+fn memory(traced: &Traced, options: &[&str]) -> String {
+    finish(gputrace().arg("memory").args(options).arg(traced.trace())).expect_code(0).stdout
+}
+
+fn lines(traced: &Traced, options: &[&str]) -> Vec<Value> {
+    let document: Value = serde_json::from_str(&memory(traced, &[options, &["--json"]].concat())).unwrap();
+    document["lines"].as_array().unwrap().clone()
+}
+
+#[test]
+fn leak_in_a_loop_is_the_first_line_and_the_peak_is_exact() {
+    if !python("memory::leak_in_a_loop_is_the_first_line_and_the_peak_is_exact") {
+        return;
+    }
+    let traced = run_command("python3").arg(program()).arg("leak").succeed();
+    let (said, report) = (said(&traced), traced.report());
+    let process = &report["memory"]["processes"][0];
+    let figures = ["peak_bytes", "end_bytes", "leaked_bytes", "end_allocations"].map(|name| &process[name]);
+    assert_eq!(figures, [&json!(576 * MIB), &json!(64 * MIB), &json!(64 * MIB), &json!(64)]);
+    let leaks = lines(&traced, &["--leaks"]);
+    let of = |line: &Value| (line["line"]["line"].clone(), line["end_allocations"].clone());
+    assert_eq!(leaks.iter().map(of).collect::<Vec<_>>(), [(said["lines"]["leak"].clone(), json!(64))]);
+    // At the peak the other line holds more.
+    let held = lines(&traced, &["--at", "peak"]);
+    assert_eq!(held[0]["peak_bytes"], json!(512 * MIB));
+    assert!(
+        traced.summary_words().contains("leak: 64.0 MiB in 64 allocations"),
+        "{}",
+        traced.summary_words()
+    );
+    // A flamegraph of bytes, as text, as a tree and drawn.
+    assert!(memory(&traced, &["--at", "end", "--tree"]).contains("64.0 MiB   100%"));
+    let drawn = memory(&traced, &["--flame"]);
+    assert!(drawn.contains("576 MiB of device memory at the peak") && drawn.ends_with("</svg>\n"), "{drawn}");
+    let folded = traced.output.join("memory.folded");
+    finish(gputrace().args(["memory", "--at", "end", "-o"]).arg(&folded).arg(traced.trace())).expect_code(0);
+    let folded = std::fs::read_to_string(folded).unwrap();
+    assert!(folded.ends_with(&format!(";cuMemAlloc;device {}\n", 64 * MIB)), "{folded}");
+    // Before the first allocation nothing was held, and long after the last what is left.
+    assert!(memory(&traced, &["--at", "1ns"]).contains("No memory was held then."));
+    assert_eq!(lines(&traced, &["--at", "1h"])[0]["at_bytes"], json!(64 * MIB));
+}
+
+#[test]
+fn allocations_that_are_freed_at_once_are_temporary() {
+    if !python("memory::allocations_that_are_freed_at_once_are_temporary") {
+        return;
+    }
+    let traced = run_command("python3").arg(program()).arg("churn").succeed();
+    let churn = lines(&traced, &["--temporary"]);
+    assert_eq!(
+        (&churn[0]["temporary"], &churn[0]["line"]["line"]),
+        (&json!(500), &said(&traced)["lines"]["churn"])
+    );
+    assert_eq!(traced.report()["memory"]["processes"][0]["end_bytes"], 0);
+    assert!(memory(&traced, &["--leaks"]).contains("All memory was freed."));
+}
+
+#[test]
+fn killed_program_tells_what_it_held() {
+    if !python("memory::killed_program_tells_what_it_held") {
+        return;
+    }
+    let traced = run_command("python3").arg(program()).arg("killed").go();
+    assert_eq!(traced.ended.signal(), Some(9));
+    let process = &traced.report()["memory"]["processes"][0];
+    assert_eq!((&process["end_bytes"], &process["end_allocations"]), (&json!(48 * MIB), &json!(3)));
+    assert_eq!(lines(&traced, &["--leaks"])[0]["line"]["function"], "killed");
+}
