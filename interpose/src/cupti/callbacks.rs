@@ -98,31 +98,18 @@ unsafe extern "C" fn dispatch(
 /// On driver 580 CUPTI 11.8 calls back for copies and never for launches, whether enabled by id or for the
 /// whole domain (measured). The collector then joins launches by name and order.
 pub fn enable_for_tracer(root: &Root) {
+    let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
+    for id in launches::ids() {
+        // SAFETY: the one real subscription.
+        let result = unsafe { (root.api.enable_callback)(1, root.subscriber(), domain, id) };
+        OF_TRACER.set(domain.0, id, result == CUptiResult::CUPTI_SUCCESS);
+    }
     let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE;
     let of_nodes = root.api.get_graph_node_id.map(|_| NODE_CREATED);
     for id in of_nodes.into_iter().chain([EXECUTABLE_CREATED]) {
         // SAFETY: as above.
         let result = unsafe { (root.api.enable_callback)(1, root.subscriber(), domain, id) };
         OF_TRACER.set(domain.0, id, result == CUptiResult::CUPTI_SUCCESS);
-    }
-}
-
-/// Enables the callbacks of calls that make device records, or disables those that a paused session and the
-/// guest do not need.
-pub fn set_launches(root: &Root, is_on: bool) {
-    let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
-    for id in if is_on { launches::ids() } else { launches::ids_of_single_operations() } {
-        if !is_on {
-            OF_TRACER.set(domain.0, id, false);
-            if OF_GUEST.has(domain.0, id) {
-                continue;
-            }
-        }
-        // SAFETY: the one real subscription.
-        let result = unsafe { (root.api.enable_callback)(u32::from(is_on), root.subscriber(), domain, id) };
-        if is_on {
-            OF_TRACER.set(domain.0, id, result == CUptiResult::CUPTI_SUCCESS);
-        }
     }
 }
 

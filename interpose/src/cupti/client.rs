@@ -98,10 +98,10 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         error => return undo("registering buffers", error),
     }
     callbacks::enable_for_tracer(root);
-    callbacks::set_launches(root, true);
-    if session.recording() == Recording::Off {
-        callbacks::set_launches(root, false);
-    } else if let Err(error) = kinds::request_base(root) {
+    // A session that begins paused needs no records yet.
+    if session.recording() == Recording::On
+        && let Err(error) = kinds::request_base(root)
+    {
         return undo("enabling kernel, copy and fill records", error);
     }
     let fields = [library_role::DEVICE_RECORDS, u64::from(version.0)];

@@ -27,21 +27,12 @@ pub fn at_call(data: &CUpti_CallbackData) {
 
 /// The callback ids of the hooked entries whose work makes device records, by symbol.
 pub fn ids() -> Vec<u32> {
-    ids_of(makes_records)
-}
-
-/// Those that a paused session can do without. Records of graphs that are timed as a whole go on.
-pub fn ids_of_single_operations() -> Vec<u32> {
-    ids_of(|symbol| makes_records(symbol) && !symbol.starts_with("cuGraphLaunch"))
-}
-
-fn ids_of(is_wanted: fn(&str) -> bool) -> Vec<u32> {
     const TABLE: &str = include_str!("../../../cupti-sys/facts/driver_cbids.txt");
     TABLE
         .lines()
         .filter_map(|line| {
             let (id, symbol) = line.split_once(' ')?;
-            (is_wanted(symbol) && entry::TABLE.get().iter().any(|entry| entry.name() == symbol))
+            (makes_records(symbol) && entry::TABLE.get().iter().any(|entry| entry.name() == symbol))
                 .then_some(())?;
             id.parse().ok()
         })

@@ -1,26 +1,26 @@
 //! Pausing a session, and going on: what changes in the hooks and in CUPTI, in which order.
 //!
 //! ```text
-//!  On ──► Marked ──(two flushes)──► base kinds and launch callbacks off ──► Off
-//!  Off ──► launch callbacks on, Marked ──(a moment)──► base kinds on ──► On
+//!  On ──► Marked ──(some turns of the service thread)──► base kinds off ──► Off
+//!  Off ──► Marked ──► base kinds on ──► On
 //! ```
 //!
 //! While calls are marked, CUPTI may still deliver records of them; the mark says which these are, so that a
 //! reader of the trace leaves out the records of all calls that were not recorded. The kind of whole graphs
 //! never changes: CUPTI crashes where it is switched while graphs exist (`scripts/bench-cupti-switch`).
-//! Its records go on, so a graph's launch is marked also while the session is off.
+//! Its records go on, so a graph's launch is marked also while the session is off. The launch callbacks stay
+//! on: a thread that is inside a call as its callback goes off or on gets that call's correlation id for all
+//! its later calls too (seen with CUPTI 13.0).
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gputrace_producer::session::{Recording, Session};
-use gputrace_producer::{clock, system, thread};
+use gputrace_producer::{clock, thread};
 use gputrace_wire::clock::mark;
 
+use super::kinds;
 use super::root::Root;
-use super::{callbacks, kinds};
 
-/// Between the callbacks and the kinds: a call that began without its callback has mostly returned by then.
-const MOMENT_NS: u64 = 2_000_000;
 /// Turns of the service thread between the last recorded call and the switch of CUPTI's kinds. What was
 /// launched before it has mostly ended by then.
 const TURNS_MARKED: u32 = 3;
@@ -72,7 +72,6 @@ fn pause(session: &'static Session, root: Option<&Root>) -> bool {
             kinds::withdraw_base(root);
             OFF_NS.store(root.now_ns(), Ordering::Relaxed);
             ON_NS.store(u64::MAX, Ordering::Relaxed);
-            callbacks::set_launches(root, false);
         }
         // CUPTI was left meanwhile.
         (Recording::Marked, None) => {}
@@ -85,9 +84,7 @@ fn go_on(session: &'static Session, root: Option<&Root>) -> bool {
     match (session.recording(), root) {
         (Recording::On, _) => return true,
         (Recording::Off, Some(root)) => {
-            callbacks::set_launches(root, true);
             session.set_recording(Recording::Marked);
-            system::sleep_ns(MOMENT_NS);
             turn_on(session, root);
         }
         // Asked to go on before the pause was complete.
