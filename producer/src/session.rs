@@ -62,7 +62,8 @@ pub struct Session {
     epoch: AtomicU32,
     /// Whether the service thread may still write an entry.
     has_service: AtomicBool,
-    /// What hooks do with a call: a [`Recording`]. Every hook reads it, and only the service thread changes it.
+    /// What hooks do with a call: a [`Recording`]. Every hook reads it, and only the service thread changes
+    /// it.
     recording: AtomicU8,
 }
 

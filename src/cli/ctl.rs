@@ -20,7 +20,7 @@ const LIMIT_OF_OTHERS: Duration = Duration::from_secs(2);
 
 pub fn command() -> Command {
     Command::new("ctl")
-        .about("Pause a running session, let it go on, ask how it goes, or for what its flight recorder holds")
+        .about("Start, pause or ask a running session, or write what its flight recorder holds")
         .after_help(
             "stop and start return once every program of the session has changed. While a session is paused,\n\
              launches, copies, memsets and waits are counted and not recorded; everything else is.\n\

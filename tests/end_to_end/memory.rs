@@ -1,4 +1,5 @@
-//! Memory by line: peak, what was never freed, temporary allocations, and who held it when there was not enough.
+//! Memory by line: peak, what was never freed, temporary allocations, and who held it when there was not
+//! enough.
 
 use std::path::{Path, PathBuf};
 
@@ -79,8 +80,8 @@ fn allocations_that_are_freed_at_once_are_temporary() {
 }
 
 #[test]
-fn killed_program_tells_what_it_held() {
-    if !python("memory::killed_program_tells_what_it_held") {
+fn killed_program_leaves_what_it_held() {
+    if !python("memory::killed_program_leaves_what_it_held") {
         return;
     }
     let traced = run_command("python3").arg(program()).arg("killed").go();

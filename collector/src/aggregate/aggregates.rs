@@ -270,7 +270,7 @@ mod tests {
             facts.push(format!("{ordinal} {operations} {timed} {busy} {span:?}"));
             let (_, idle) = device.busy.clone().into_sums();
             facts.push(format!("{:?}", Cause::ALL.map(|cause| idle.of(cause))));
-            facts.push(format!("{:?}", idle.places()));
+            facts.push(format!("{:?}", idle.lines()));
         }
         facts.extend(aggregates.calls.iter().map(|entry| format!("{entry:?}")));
         facts.push(format!("{:?} {:?}", aggregates.transfers, aggregates.graphs.sorted()));

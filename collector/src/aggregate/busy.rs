@@ -5,8 +5,8 @@
 //! An interval that reaches into the folded time is cut there and counted as late: the sum of busy time is
 //! then a lower bound.
 //!
-//! Most intervals come in order and are appended at once. Those that do not are collected, and merged with the
-//! known ones many at a time.
+//! Most intervals come in order and are appended at once. Those that do not are collected, and merged with
+//! the known ones many at a time.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ const HORIZON_NS: u64 = 10_000_000_000;
 /// A time in which the device was busy without a pause. The order is that of the starts, and of equal starts
 /// any that does not depend on the order of arrival.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Interval {
+struct BusyInterval {
     start_ns: u64,
     /// Why its first operation did not start earlier.
     lead: Lead,
@@ -32,10 +32,10 @@ struct Interval {
 #[derive(Clone, Debug)]
 pub struct Busy {
     /// Disjoint intervals in order.
-    pending: VecDeque<Interval>,
+    pending: VecDeque<BusyInterval>,
     pending_max: usize,
     /// Intervals that are not merged yet, in any order.
-    fresh: Vec<Interval>,
+    fresh: Vec<BusyInterval>,
     folded_ns: u64,
     /// Everything before this time is folded; 0 if nothing is.
     frontier_ns: u64,
@@ -78,7 +78,7 @@ impl Busy {
         if end_ns <= start {
             return;
         }
-        let interval = Interval { start_ns: start, lead, end_ns };
+        let interval = BusyInterval { start_ns: start, lead, end_ns };
         match self.pending.back_mut() {
             // A device that is never idle.
             Some(back) if back.start_ns < start && start <= back.end_ns => {
@@ -139,7 +139,7 @@ impl Busy {
     }
 
     fn fold_first(&mut self) {
-        let Some(Interval { start_ns, lead, end_ns }) = self.pending.pop_front() else { return };
+        let Some(BusyInterval { start_ns, lead, end_ns }) = self.pending.pop_front() else { return };
         // The time before the first operation is no gap.
         if self.frontier_ns > 0 {
             self.idle.gap(start_ns.saturating_sub(self.frontier_ns), &lead);

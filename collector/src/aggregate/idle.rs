@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 use crate::model::before::{Before, BlockedBy};
 use crate::model::operation::{Operation, Timing, What};
 
-/// Places kept of a device; the time at others has a cause and no place.
-const PLACES_MAX: usize = 1 << 16;
+/// Places kept of a device; the time at others has a cause and no line.
+const IDLE_LINES_MAX: usize = 1 << 16;
 
 /// Why a device did nothing. A piece of time gets the first that holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -128,7 +128,7 @@ impl Lead {
 
 /// Where the thread was: at one stack, or between two.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Place {
+pub struct Between {
     pub process: u32,
     pub cause: Cause,
     pub from: u32,
@@ -145,9 +145,9 @@ pub struct Pieces {
 #[derive(Clone, Debug, Default)]
 pub struct Idle {
     causes: [Pieces; Cause::ALL.len()],
-    places: FxHashMap<Place, Pieces>,
-    /// The place of the last piece, whose time is not in `places` yet.
-    last: Option<(Place, Pieces)>,
+    lines: FxHashMap<Between, Pieces>,
+    /// The line of the last piece, whose time is not in `lines` yet.
+    last: Option<(Between, Pieces)>,
 }
 
 impl Idle {
@@ -176,13 +176,13 @@ impl Idle {
             let cause = if lead.blocked_by == BlockedBy::Sync { Cause::Sync } else { Cause::Copy };
             self.piece(cause, blocked_ns);
             let stack = lead.blocked_stack;
-            self.place(Place { process: lead.process, cause, from: stack, to: stack }, blocked_ns);
+            self.line(Between { process: lead.process, cause, from: stack, to: stack }, blocked_ns);
         }
         let host_ns = before_ns - blocked_ns;
         if host_ns > 0 {
             self.piece(Cause::Host, host_ns);
             let Lead { process, from, to, .. } = *lead;
-            self.place(Place { process, cause: Cause::Host, from, to }, host_ns);
+            self.line(Between { process, cause: Cause::Host, from, to }, host_ns);
         }
     }
 
@@ -197,33 +197,33 @@ impl Idle {
     }
 
     #[inline]
-    fn place(&mut self, place: Place, ns: u64) {
+    fn line(&mut self, line: Between, ns: u64) {
         match &mut self.last {
-            Some((last, pieces)) if *last == place => {
+            Some((last, pieces)) if *last == line => {
                 pieces.ns = pieces.ns.saturating_add(ns);
                 pieces.count += 1;
             }
             last => {
-                let before = last.replace((place, Pieces { ns, count: 1 }));
-                if let Some((place, pieces)) = before {
-                    self.keep(place, pieces);
+                let before = last.replace((line, Pieces { ns, count: 1 }));
+                if let Some((line, pieces)) = before {
+                    self.keep(line, pieces);
                 }
             }
         }
     }
 
-    fn keep(&mut self, place: Place, more: Pieces) {
-        let kept = self.places.len();
-        let pieces = match self.places.get_mut(&place) {
+    fn keep(&mut self, line: Between, more: Pieces) {
+        let kept = self.lines.len();
+        let pieces = match self.lines.get_mut(&line) {
             Some(pieces) => pieces,
-            None if kept < PLACES_MAX => self.places.entry(place).or_default(),
+            None if kept < IDLE_LINES_MAX => self.lines.entry(line).or_default(),
             None => return,
         };
         pieces.ns = pieces.ns.saturating_add(more.ns);
         pieces.count += more.count;
     }
 
-    /// The time of a cause at all places.
+    /// The time of a cause at all lines.
     pub fn of(&self, cause: Cause) -> Pieces {
         self.causes.get(cause as usize).copied().unwrap_or_default()
     }
@@ -233,13 +233,13 @@ impl Idle {
         self.causes.iter().fold(0, |sum, pieces| sum.saturating_add(pieces.ns))
     }
 
-    /// By place, sorted. What has no place here is in its cause only.
-    pub fn places(mut self) -> Vec<(Place, Pieces)> {
-        if let Some((place, pieces)) = self.last.take() {
-            self.keep(place, pieces);
+    /// By line, sorted. What has no line here is in its cause only.
+    pub fn lines(mut self) -> Vec<(Between, Pieces)> {
+        if let Some((line, pieces)) = self.last.take() {
+            self.keep(line, pieces);
         }
-        let mut all: Vec<_> = self.places.into_iter().collect();
-        all.sort_unstable_by_key(|(place, _)| *place);
+        let mut all: Vec<_> = self.lines.into_iter().collect();
+        all.sort_unstable_by_key(|(line, _)| *line);
         all
     }
 }
@@ -295,13 +295,13 @@ mod tests {
         let mut idle = Idle::default();
         idle.gap(700, &sync);
         idle.gap(300, &sync);
-        let place = |cause, from, to| Place { process: 3, cause, from, to };
+        let line = |cause, from, to| Between { process: 3, cause, from, to };
         assert_eq!(idle.total_ns(), 1_000);
         assert_eq!(
-            idle.places(),
+            idle.lines(),
             [
-                (place(sync_ns, 9, 9), Pieces { ns: 200, count: 1 }),
-                (place(host, 4, 5), Pieces { ns: 400, count: 2 }),
+                (line(sync_ns, 9, 9), Pieces { ns: 200, count: 1 }),
+                (line(host, 4, 5), Pieces { ns: 400, count: 2 }),
             ]
         );
     }
@@ -320,13 +320,13 @@ mod tests {
     }
 
     #[test]
-    fn places_beyond_the_bound_keep_their_cause() {
+    fn lines_beyond_the_bound_keep_their_cause() {
         let mut idle = Idle::default();
-        for stack in 0..PLACES_MAX as u32 + 9 {
+        for stack in 0..IDLE_LINES_MAX as u32 + 9 {
             idle.gap(10, &lead(50, 50, Before { from: stack, ..Before::default() }, false));
         }
-        assert_eq!(idle.of(Cause::Host), Pieces { ns: 10 * (PLACES_MAX as u64 + 9), count: 65_545 });
-        assert_eq!(idle.places().len(), PLACES_MAX);
+        assert_eq!(idle.of(Cause::Host), Pieces { ns: 10 * (IDLE_LINES_MAX as u64 + 9), count: 65_545 });
+        assert_eq!(idle.lines().len(), IDLE_LINES_MAX);
     }
 
     proptest! {

@@ -31,7 +31,7 @@ pub use durations::Durations;
 pub use failure::{Failure, FailureKey};
 pub use failures::Failures;
 pub use graphs::{GraphAggregate, GraphKey, Graphs};
-pub use idle::{Cause, Idle, Pieces, Place};
+pub use idle::{Between, Cause, Idle, Pieces};
 pub use kernels::{Config, KernelAggregate, KernelKey, Kernels};
 pub use occupancy::{Occupancy, occupancy};
 pub use sampled::{DeviceMoment, Energy, Level, SampledDevice, SampledDevices};

@@ -39,6 +39,7 @@ mod process_totals;
 pub mod ranges;
 pub mod recording;
 mod running_process;
+mod since_launch;
 pub mod sink;
 mod sinks;
 pub mod sticky;

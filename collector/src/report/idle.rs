@@ -1,24 +1,24 @@
-//! Why each device was idle, by cause and by place. With its busy time, the causes add up to the wall time.
+//! Why each device was idle, by cause and by line. With its busy time, the causes add up to the wall time.
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::aggregate::{Cause, Idle, Pieces, Place};
+use crate::aggregate::{Between, Cause, Idle, Pieces};
 use crate::label::{StackFrame, StackNames};
 use crate::report::CodeLocation;
 
 /// Places in the report: those with the most idle time.
-const PLACES_SHOWN: usize = 200;
+const IDLE_LINES_SHOWN: usize = 200;
 
-/// Idle time of a device by cause and by place.
+/// Idle time of a device by cause and by line.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct IdleReport {
     /// The longest first; those that took no time are left out.
     pub causes: Vec<IdleCause>,
     /// The longest first, at most 200.
-    pub places: Vec<IdlePlace>,
-    /// Time of the causes `host`, `sync` and `copy` whose place is not known or not in `places`.
-    pub no_place_ns: u64,
+    pub lines: Vec<IdleLine>,
+    /// Time of the causes `host`, `sync` and `copy` whose line is not known or not in `lines`.
+    pub no_line_ns: u64,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -33,7 +33,7 @@ pub struct IdleCause {
 
 /// Where the thread was that launched the next operation.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct IdlePlace {
+pub struct IdleLine {
     pub cause: &'static str,
     pub ns: u64,
     pub share: Option<f64>,
@@ -79,10 +79,10 @@ impl IdleReport {
         causes.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
         let placed_ns =
             [Cause::Sync, Cause::Copy, Cause::Host].map(|cause| idle.of(cause).ns).iter().sum::<u64>();
-        let mut places = places(idle.places(), stacks, share);
-        places.truncate(PLACES_SHOWN);
-        let no_place_ns = placed_ns.saturating_sub(places.iter().map(|place| place.ns).sum());
-        IdleReport { causes, places, no_place_ns }
+        let mut lines = lines(idle.lines(), stacks, share);
+        lines.truncate(IDLE_LINES_SHOWN);
+        let no_line_ns = placed_ns.saturating_sub(lines.iter().map(|line| line.ns).sum());
+        IdleReport { causes, lines, no_line_ns }
     }
 }
 
@@ -103,7 +103,7 @@ impl IdleCause {
     }
 }
 
-impl IdlePlace {
+impl IdleLine {
     /// `train.py:64 step`, or `train.py:61 to train.py:64 step`.
     pub fn text(&self) -> String {
         let file = |at: &CodeLocation| CodeLocation { function: String::new(), ..at.clone() }.text();
@@ -115,16 +115,16 @@ impl IdlePlace {
     }
 }
 
-/// The known places by line.
-fn places(
-    all: Vec<(Place, Pieces)>,
+/// The known lines by line.
+fn lines(
+    all: Vec<(Between, Pieces)>,
     stacks: &mut StackNames<'_>,
     share: impl Fn(u64) -> Option<f64>,
-) -> Vec<IdlePlace> {
+) -> Vec<IdleLine> {
     type Lines = (Cause, Option<StackFrame>, Option<StackFrame>);
     let mut charged: FxHashMap<(u32, u32), Option<StackFrame>> = FxHashMap::default();
     let mut by_line: FxHashMap<Lines, Pieces> = FxHashMap::default();
-    for (Place { process, cause, from, to }, pieces) in all {
+    for (Between { process, cause, from, to }, pieces) in all {
         let mut line = |stack: u32| {
             let known = charged.entry((process, stack)).or_insert_with(|| {
                 let frames = stacks.frames(process, stack);
@@ -138,10 +138,10 @@ fn places(
         sum.count += pieces.count;
     }
     let location = |frame: Option<StackFrame>| frame.map(|frame| CodeLocation::new(stacks, &frame));
-    let mut places: Vec<IdlePlace> = by_line
+    let mut lines: Vec<IdleLine> = by_line
         .into_iter()
         .filter(|((_, from, to), _)| from.is_some() || to.is_some())
-        .map(|((cause, from, to), Pieces { ns, count })| IdlePlace {
+        .map(|((cause, from, to), Pieces { ns, count })| IdleLine {
             cause: cause.name(),
             ns,
             share: share(ns),
@@ -150,7 +150,7 @@ fn places(
             to: location(to),
         })
         .collect();
-    let order = |place: &IdlePlace| (place.cause, place.from.clone(), place.to.clone());
-    places.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| order(a).cmp(&order(b))));
-    places
+    let order = |line: &IdleLine| (line.cause, line.from.clone(), line.to.clone());
+    lines.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| order(a).cmp(&order(b))));
+    lines
 }

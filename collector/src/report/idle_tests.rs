@@ -157,25 +157,22 @@ fn idle_time_is_charged_to_the_lines_around_it() {
     let (totals, aggregates) = tape.play(Counters::default());
     let report = Report::new(&totals, &aggregates);
     let idle = only_idle(&report);
-    let places: Vec<String> = idle
-        .places
-        .iter()
-        .map(|place| format!("{} {} {}", place.cause, place.pieces, place.text()))
-        .collect();
+    let lines: Vec<String> =
+        idle.lines.iter().map(|line| format!("{} {} {}", line.cause, line.pieces, line.text())).collect();
     let expected = [
         "host 10 train.py:22 to train.py:24 train_step",
         "sync 10 train.py:22 train_step",
         "host 10 train.py:22 train_step",
     ];
-    assert_eq!(places, expected);
-    let placed: u64 = idle.places.iter().map(|place| place.ns).sum();
+    assert_eq!(lines, expected);
+    let placed: u64 = idle.lines.iter().map(|line| line.ns).sum();
     let causes: u64 = idle
         .causes
         .iter()
         .filter(|cause| matches!(cause.cause, "host" | "sync" | "copy"))
         .map(|cause| cause.ns)
         .sum();
-    assert_eq!(placed + idle.no_place_ns, causes);
+    assert_eq!(placed + idle.no_line_ns, causes);
     let text = report.to_text(&TextOptions::default());
     assert!(text.contains("Idle while at"), "{text}");
 }

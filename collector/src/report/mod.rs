@@ -46,7 +46,7 @@ pub use excerpt::{ExcerptReport, SeriesReport, SizeLimitReport};
 pub use failed_call::FailedCall;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
 pub use graph_times::{GraphReport, GraphTimesReport};
-pub use idle::{IdleCause, IdlePlace, IdleReport};
+pub use idle::{IdleCause, IdleLine, IdleReport};
 pub use json::*;
 pub use lines::{ChargedReport, CodeLocation, LineReport, NoLineReport};
 pub use memory::{

@@ -43,7 +43,7 @@ pub(super) fn paused(totals: &Totals) -> Option<PausedReport> {
     ]
     .map(|counter| totals.counter(counter));
     let was_paused = processes().any(|process| process.recorded.was_paused());
-    if !was_paused && launches + graph_launches + copies + memsets + waits == 0 {
+    if !was_paused && [launches, graph_launches, copies, memsets, waits].iter().all(|calls| *calls == 0) {
         return None;
     }
     let begins = totals.sessions.iter().map(|session| session.begin.monotonic_ns);

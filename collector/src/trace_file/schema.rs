@@ -159,6 +159,6 @@ mod tests {
                 assert!(covered.iter().all(|count| *count == 1), "kind {kind}: {covered:?}");
             }
         }
-        assert_eq!(known, 19);
+        assert_eq!(known, 20);
     }
 }

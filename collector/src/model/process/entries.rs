@@ -10,12 +10,12 @@ use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
 
 use crate::batch::{Gap, GapReason};
-use crate::model::before::SinceLaunch;
 use crate::model::executed::direction_of_record;
 use crate::model::loss::Loss;
 use crate::model::operation::{Kernel, What};
 use crate::model::process::ProcessState;
 use crate::model::process::ring::RingState;
+use crate::model::since_launch::SinceLaunch;
 use crate::model::sink::Sink;
 
 impl ProcessState {

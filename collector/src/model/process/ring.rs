@@ -1,7 +1,7 @@
 //! The state of one ring.
 
-use crate::model::before::SinceLaunch;
 use crate::model::instances::OpenInstances;
+use crate::model::since_launch::SinceLaunch;
 
 /// What the entries read so far determine for the later ones.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use crate::report::text::IDLE_SHARE_MIN;
 use crate::report::text::page::{NAME_MIN, TextPage};
 use crate::report::words::{dash, plural};
 use crate::report::{
-    AnomalyReport, DeviceMomentReport, DeviceTimes, GraphReport, IdlePlace, KernelReport, LineReport,
+    AnomalyReport, DeviceMomentReport, DeviceTimes, GraphReport, IdleLine, KernelReport, LineReport,
     MovedReport, RangeReport, Report, Spread, ThreadReport,
 };
 
@@ -17,7 +17,7 @@ const NARROW: usize = 95;
 const PARTS_SHOWN: usize = 4;
 /// Rows of the table of kernels that were far slower than usual.
 const ANOMALIES_SHOWN: usize = 3;
-/// Rows of the table of places at which devices were idle.
+/// Rows of the table of lines at which devices were idle.
 const IDLE_SHOWN: usize = 5;
 /// The widest source location beside a name, and the width below which a shortened one is not worth showing.
 const LOCATION_WIDTH: usize = 28;
@@ -274,24 +274,24 @@ impl Report {
             return;
         }
         let several = self.devices.len() > 1;
-        let mut places: Vec<(u32, &IdlePlace)> = self
+        let mut lines: Vec<(u32, &IdleLine)> = self
             .devices
             .iter()
             .flat_map(|device| device.idle.iter().map(|idle| (device.ordinal, idle)))
-            .flat_map(|(ordinal, idle)| idle.places.iter().map(move |place| (ordinal, place)))
-            .filter(|(_, place)| place.share.is_some_and(|share| share >= IDLE_SHARE_MIN))
+            .flat_map(|(ordinal, idle)| idle.lines.iter().map(move |line| (ordinal, line)))
+            .filter(|(_, line)| line.share.is_some_and(|share| share >= IDLE_SHARE_MIN))
             .collect();
-        places.sort_by_key(|(_, place)| std::cmp::Reverse(place.ns));
+        lines.sort_by_key(|(_, line)| std::cmp::Reverse(line.ns));
         let mut header = vec!["Idle while at", "times", "idle", "of wall", "cause"];
         header.extend(several.then_some("GPU"));
         let mut table = Table::new(&header).optional(&["cause"]);
-        for (ordinal, place) in places.into_iter().take(IDLE_SHOWN) {
+        for (ordinal, line) in lines.into_iter().take(IDLE_SHOWN) {
             let mut row = vec![
-                line_safe(&place.text()).into_owned(),
-                count(place.pieces),
-                duration(place.ns),
-                place.share.map_or_else(dash, percent),
-                place.cause.to_owned(),
+                line_safe(&line.text()).into_owned(),
+                count(line.pieces),
+                duration(line.ns),
+                line.share.map_or_else(dash, percent),
+                line.cause.to_owned(),
             ];
             row.extend(several.then(|| ordinal.to_string()));
             table.row(row);
