@@ -17,8 +17,8 @@ pub struct MonitorConfig {
     /// Between two readings of temperature and fan. Processes are listed, and the link is read, a few times
     /// less often.
     pub sensor_interval: Duration,
-    /// Between two readings of what takes a driver long (PCIe throughput: over 20 ms each way); `None`: never.
-    /// Error counters and the processes' utilisation are read ten times less often.
+    /// Between two readings of what takes a driver long (PCIe throughput: over 20 ms each way); `None`:
+    /// never. Error counters and the processes' utilisation are read ten times less often.
     pub slow_interval: Option<Duration>,
     /// Between two readings of the energy counter, which takes NVIDIA's driver 3 ms of processor time.
     pub energy_interval: Duration,
