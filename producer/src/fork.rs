@@ -84,7 +84,7 @@ fn cover(start: usize, bytes: usize) {
     }
 }
 
-/// Has children map their own memory in the place of this mapping, which they do not inherit. Does nothing
+/// After a fork the child maps private memory at this address; this mapping is not inherited. Does nothing
 /// where the kernel counts every mapping as used: each child would then be charged a segment's size.
 pub(crate) fn cover_in_children(start: *mut u8, bytes: usize) {
     if COUNTS_EVERY_MAPPING.load(Ordering::Relaxed) {

@@ -35,9 +35,10 @@ pub struct Setting {
     /// The long option of `run`, without the dashes.
     pub option: Option<&'static str>,
     pub short: Option<char>,
-    /// The option that it cannot be given with: one of the two was not meant.
+    /// The option that it conflicts with.
     pub excludes: Option<&'static str>,
-    /// Whether hardly any other program has an option of that name.
+    /// Whether hardly any other program has an option of that name: found after the command, it was probably
+    /// meant for gputrace (`misplaced.rs`).
     pub is_unmistakable: bool,
     pub default: &'static str,
     /// One line, which fits a terminal with the default behind it.

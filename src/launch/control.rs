@@ -32,7 +32,7 @@ pub const RECORDING_LIMIT: Duration = Duration::from_secs(10);
 pub const TABLES: &str = "tables";
 /// How long a dump may take that somebody waits for.
 pub const DUMP_LIMIT: Duration = Duration::from_secs(60);
-/// How long who asks may take to ask, and to take the answer.
+/// How long a client may take to send its question, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Questions that are answered at a time.
 const ASKING_MAX: usize = 8;
@@ -48,7 +48,7 @@ pub struct About {
     /// What is run; empty where programs come by themselves.
     pub command: Vec<String>,
     pub output: PathBuf,
-    /// Who knows how sending spans goes, where any are sent.
+    /// Has the status of sending by OTLP, where it is used.
     pub sender: Option<Sender>,
     /// The live tables; empty where the model does not run live.
     pub live_view: Arc<LiveView>,
@@ -59,7 +59,7 @@ pub fn listen(folder: &Path) -> io::Result<UnixListener> {
     listen_for_talk(folder, SOCKET).map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// The thread; it ends with this value.
+/// The thread that answers. Dropping this value ends it.
 #[derive(Debug)]
 pub struct Control {
     stop: OwnedFd,
@@ -114,7 +114,7 @@ fn serve(
     let connections = listener.map_or(-1, AsRawFd::as_raw_fd);
     let mut deaf_until: Option<Instant> = None;
     loop {
-        // Who waits stays in the queue, so that the socket stays readable.
+        // Waiting clients keep the socket readable, so it is not polled during the pause.
         let pause = deaf_until.and_then(|until| until.checked_duration_since(Instant::now()));
         let connections = if pause.is_some() { -1 } else { connections };
         let [connects, dump, stops] = wait([connections, dumps, stop.as_raw_fd()], pause);

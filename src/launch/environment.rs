@@ -1,4 +1,5 @@
-//! What a traced program finds changed in its environment, and nothing else.
+//! How LD_PRELOAD, LD_LIBRARY_PATH and TRACEPARENT of a traced program are made. The variables that stand
+//! for options come from `cli/recording.rs`.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

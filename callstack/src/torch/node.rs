@@ -16,7 +16,7 @@ const NAME_MAX: usize = 512;
 pub struct GradNode {
     name: *const u8,
     length: usize,
-    /// A hash of the name's address; never 0.
+    /// A hash of the name's bytes; never 0.
     pub hash: u64,
 }
 
@@ -42,7 +42,7 @@ impl GradNode {
 
     /// # Safety
     ///
-    /// A C string that stays mapped.
+    /// `name` is a C string that stays mapped.
     unsafe fn named(name: *const u8) -> GradNode {
         const ONES: u64 = u64::MAX / 0xff;
         let (mut length, mut hash) = (0, 0u64);

@@ -124,7 +124,7 @@ impl<S: Sink> Out<'_, S> {
     }
 }
 
-/// Adds to a record what only the call knows.
+/// Adds to a record what only the call knows. A copy's bytes stay the record's.
 fn complete(what: What, detail: &Detail, definitions: &Definitions) -> What {
     match (what, detail) {
         (What::Kernel(kernel), Detail::Launch(launch)) if kernel.name == 0 => What::Kernel(Kernel {

@@ -10,7 +10,7 @@ use gputrace_wire::cell::{flag, kind};
 use crate::hook::description::{Context, Description, On};
 use crate::symbols::driver::Handle;
 
-/// At most so many sizes of a batch are added up.
+/// Of a batch with more copies than this no bytes are recorded: adding them up would take too long.
 const BATCH_MAX: usize = 1 << 16;
 
 #[inline]
