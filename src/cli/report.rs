@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use crate::cli::failure::Failure;
 use crate::cli::settings::Flames;
 use crate::cli::traces::Named;
-use crate::cli::{exit_code, run, stdout, traces, variables};
+use crate::cli::{exit_code, fail_on, run, stdout, traces, variables};
 
 pub fn command() -> Command {
     Command::new("report")
@@ -18,16 +18,19 @@ pub fn command() -> Command {
              describes the JSON.",
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("For programs to read"))
+        .arg(fail_on::argument())
         .arg(run::verbose())
         .arg(traces::argument())
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
+    let conditions = fail_on::conditions(matches)?;
     let is_json = matches.get_flag("json");
     let named = traces::named(matches)?;
     if let Named::Several { list, .. } = &named
         && !is_json
+        && conditions.is_empty()
     {
         stdout::print(list.as_bytes())?;
         return Ok(exit_code::SUCCESS);
@@ -39,5 +42,5 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         false => analysis.summary_on(&io::stdout(), matches.get_flag("verbose")),
     };
     stdout::print(text.as_bytes())?;
-    Ok(read.exit_code)
+    Ok(fail_on::check(&conditions, analysis.report()).unwrap_or(read.exit_code))
 }

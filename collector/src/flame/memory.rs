@@ -7,7 +7,7 @@ use crate::flame::code::CodeFrames;
 use crate::flame::frames::{Frame, FrameKind, entry_name};
 use crate::flame::{Flame, FlameLine};
 use crate::label::Labels;
-use crate::memory::{Held, Moment, NAMES, is_of_host};
+use crate::memory::{HeldMemory, Moment, NAMES, is_of_host};
 use crate::model::Totals;
 use crate::names::short_command;
 
@@ -44,7 +44,7 @@ impl Flame {
     ) -> Flame {
         let Labels { processes, stacks, .. } = labels;
         let mut code = CodeFrames::new(stacks);
-        let mut lines: BTreeMap<Vec<Frame>, Held> = BTreeMap::new();
+        let mut lines: BTreeMap<Vec<Frame>, HeldMemory> = BTreeMap::new();
         for (number, memory) in aggregates.memory.iter() {
             let Some(definitions) = processes.definitions(number) else { continue };
             let several = aggregates.memory.iter().nth(1).is_some();
@@ -52,7 +52,7 @@ impl Flame {
             let process = processes.command(number).to_owned() + &pid.filter(|_| several).unwrap_or_default();
             for site in memory.sites() {
                 let held = match weight {
-                    MemoryWeight::Live(Moment::Peak) if is_of_host(site.kind) => Held::default(),
+                    MemoryWeight::Live(Moment::Peak) if is_of_host(site.kind) => HeldMemory::default(),
                     MemoryWeight::Live(moment) => memory.held(site, moment),
                     MemoryWeight::Temporary => site.temporary,
                     MemoryWeight::Allocated => site.allocated,
@@ -77,7 +77,7 @@ impl Flame {
             coverage: 1.0,
             lines: lines
                 .into_iter()
-                .map(|(frames, Held { count, bytes })| FlameLine { frames, ns: bytes, calls: count })
+                .map(|(frames, HeldMemory { count, bytes })| FlameLine { frames, ns: bytes, calls: count })
                 .collect(),
         }
     }

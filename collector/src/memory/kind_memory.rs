@@ -1,12 +1,12 @@
 //! The sums of one kind of memory in a process.
 
-use super::site::Held;
+use super::site::HeldMemory;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct KindMemory {
-    pub allocated: Held,
-    pub freed: Held,
-    pub live: Held,
+    pub allocated: HeldMemory,
+    pub freed: HeldMemory,
+    pub live: HeldMemory,
     pub peak_bytes: u64,
     /// When `peak_bytes` were first in use.
     pub peak_ns: u64,
@@ -14,7 +14,7 @@ pub struct KindMemory {
 
 impl KindMemory {
     pub(super) fn add(&mut self, bytes: u64, at_ns: u64) {
-        let one = Held::one(bytes);
+        let one = HeldMemory::one(bytes);
         self.allocated.add(one);
         self.live.add(one);
         if self.live.bytes > self.peak_bytes {
@@ -23,7 +23,7 @@ impl KindMemory {
     }
 
     pub(super) fn free(&mut self, bytes: u64) {
-        let one = Held::one(bytes);
+        let one = HeldMemory::one(bytes);
         self.freed.add(one);
         self.live.remove(one);
     }

@@ -6,9 +6,9 @@ use rustc_hash::FxHashMap;
 
 use super::change::{AllocationKey, KINDS, MemoryChange, Space, is_of_host};
 use super::kind_memory::KindMemory;
-use super::refusal::{GIVEN_LATER_NS, HOLDERS_KEPT, Refusal};
-use super::reordering::{Asked, Outcome, Reordering};
-use super::site::{Held, Moment, Site, SiteKey};
+use super::refusal::{GIVEN_LATER_NS, HOLDERS_KEPT, RefusedMemory};
+use super::reordering::{MemoryCall, MemoryOutcome, Reordering};
+use super::site::{HeldMemory, Moment, Site, SiteKey};
 use super::sizes::Sizes;
 
 /// An allocation that is freed before so many more were made is temporary.
@@ -51,9 +51,9 @@ pub struct ProcessMemory {
     kinds: [KindMemory; KINDS],
     pub sizes: Sizes,
     /// What the process holds on devices, managed memory included.
-    pub on_device: Held,
+    pub on_device: HeldMemory,
     /// The most that it held there, and when it first did.
-    pub peak: Held,
+    pub peak: HeldMemory,
     pub peak_ns: u64,
     /// Grows with each new peak.
     peak_number: u64,
@@ -67,8 +67,8 @@ pub struct ProcessMemory {
     pub unmatched: UnmatchedFrees,
     pub contexts_ended: u64,
     /// Allocations that were not followed, because the tables were full.
-    pub not_followed: Held,
-    pub refusals: Vec<Refusal>,
+    pub not_followed: HeldMemory,
+    pub refusals: Vec<RefusedMemory>,
     /// Allocations that were refused for want of memory.
     pub refused: u64,
     asked_ns: Option<u64>,
@@ -81,7 +81,7 @@ impl ProcessMemory {
         ProcessMemory { asked_ns, ..ProcessMemory::default() }
     }
 
-    pub(super) fn add(&mut self, asked: Asked, budget: &mut Budget) {
+    pub(super) fn add(&mut self, asked: MemoryCall, budget: &mut Budget) {
         self.reordering.add(asked);
         while let Some(asked) = self.reordering.next() {
             self.apply(asked, budget);
@@ -114,22 +114,29 @@ impl ProcessMemory {
         self.reordering = Reordering::default();
     }
 
-    fn apply(&mut self, asked: Asked, budget: &mut Budget) {
+    fn apply(&mut self, asked: MemoryCall, budget: &mut Budget) {
         if !self.is_past && self.asked_ns.is_some_and(|at_ns| asked.at_ns > at_ns) {
             self.keep_asked();
         }
         match asked.what {
-            Outcome::Refused { kind, bytes } => self.refuse(asked, kind, bytes),
-            Outcome::Changed(MemoryChange::Allocated { key, kind, bytes }) => {
+            MemoryOutcome::Refused { kind, bytes } => self.refuse(asked, kind, bytes),
+            MemoryOutcome::Changed(MemoryChange::Allocated { key, kind, bytes }) => {
                 self.allocate(asked, key, kind, bytes, budget);
             }
-            Outcome::Changed(MemoryChange::Freed { key }) => self.free(asked, key, budget),
-            Outcome::Changed(MemoryChange::ContextEnded) => self.end_context(budget),
+            MemoryOutcome::Changed(MemoryChange::Freed { key }) => self.free(asked, key, budget),
+            MemoryOutcome::Changed(MemoryChange::ContextEnded) => self.end_context(budget),
         }
     }
 
-    fn allocate(&mut self, asked: Asked, key: AllocationKey, kind: usize, bytes: u64, budget: &mut Budget) {
-        let given = |refusal: &&mut Refusal| {
+    fn allocate(
+        &mut self,
+        asked: MemoryCall,
+        key: AllocationKey,
+        kind: usize,
+        bytes: u64,
+        budget: &mut Budget,
+    ) {
+        let given = |refusal: &&mut RefusedMemory| {
             (refusal.thread, refusal.kind) == (asked.thread, kind)
                 && bytes >= refusal.bytes
                 && asked.at_ns.saturating_sub(refusal.at_ns) <= GIVEN_LATER_NS
@@ -143,25 +150,25 @@ impl ProcessMemory {
         self.sizes.add(bytes);
         self.allocations = self.allocations.wrapping_add(1);
         let Some(index) = self.site(SiteKey { stack: asked.stack, api: asked.api, kind }, budget) else {
-            self.not_followed.add(Held::one(bytes));
+            self.not_followed.add(HeldMemory::one(bytes));
             return;
         };
         let live = Live { bytes, since_ns: asked.at_ns, site: index, number: self.allocations };
         let Some(site) = self.sites.get_mut(index as usize) else { return };
-        site.allocated.add(Held::one(bytes));
+        site.allocated.add(HeldMemory::one(bytes));
         site.calls_ns = site.calls_ns.saturating_add(asked.duration_ns);
         if budget.live == 0 {
-            self.not_followed.add(Held::one(bytes));
+            self.not_followed.add(HeldMemory::one(bytes));
             return;
         }
         budget.live -= 1;
         site.keep_peak(self.peak_number);
-        site.live.add(Held::one(bytes));
+        site.live.add(HeldMemory::one(bytes));
         if let Some(of_kind) = self.kinds.get_mut(kind) {
             of_kind.add(bytes, asked.at_ns);
         }
         if counts(kind) {
-            self.on_device.add(Held::one(bytes));
+            self.on_device.add(HeldMemory::one(bytes));
             if self.on_device.bytes > self.peak.bytes {
                 (self.peak, self.peak_ns) = (self.on_device, asked.at_ns);
                 self.peak_number += 1;
@@ -172,7 +179,7 @@ impl ProcessMemory {
         }
     }
 
-    fn free(&mut self, asked: Asked, key: AllocationKey, budget: &mut Budget) {
+    fn free(&mut self, asked: MemoryCall, key: AllocationKey, budget: &mut Budget) {
         let Some(live) = self.take(key) else {
             self.unmatched.unknown += 1;
             return;
@@ -185,9 +192,9 @@ impl ProcessMemory {
         let made_since = self.allocations.wrapping_sub(live.number);
         if let Some(site) = self.sites.get_mut(live.site as usize) {
             site.calls_ns = site.calls_ns.saturating_add(asked.duration_ns);
-            site.freed.add(Held::one(live.bytes));
+            site.freed.add(HeldMemory::one(live.bytes));
             if made_since < TEMPORARY_WITHIN {
-                site.temporary.add(Held::one(live.bytes));
+                site.temporary.add(HeldMemory::one(live.bytes));
             }
         }
         self.release(live);
@@ -206,7 +213,7 @@ impl ProcessMemory {
     /// An allocation that ended, and no call for memory says when.
     fn forget(&mut self, live: Live) {
         if let Some(site) = self.sites.get_mut(live.site as usize) {
-            site.ended_unfreed.add(Held::one(live.bytes));
+            site.ended_unfreed.add(HeldMemory::one(live.bytes));
         }
         self.release(live);
     }
@@ -214,12 +221,12 @@ impl ProcessMemory {
     fn release(&mut self, live: Live) {
         let Some(site) = self.sites.get_mut(live.site as usize) else { return };
         site.keep_peak(self.peak_number);
-        site.live.remove(Held::one(live.bytes));
+        site.live.remove(HeldMemory::one(live.bytes));
         if let Some(of_kind) = self.kinds.get_mut(site.kind) {
             of_kind.free(live.bytes);
         }
         if counts(site.kind) {
-            self.on_device.remove(Held::one(live.bytes));
+            self.on_device.remove(HeldMemory::one(live.bytes));
         }
     }
 
@@ -239,9 +246,9 @@ impl ProcessMemory {
         Some(index)
     }
 
-    fn refuse(&mut self, asked: Asked, kind: usize, bytes: u64) {
+    fn refuse(&mut self, asked: MemoryCall, kind: usize, bytes: u64) {
         self.refused += 1;
-        let mut holders: Vec<(usize, Held)> = self
+        let mut holders: Vec<(usize, HeldMemory)> = self
             .sites
             .iter()
             .enumerate()
@@ -250,9 +257,10 @@ impl ProcessMemory {
             .collect();
         holders.sort_by_key(|(_, held)| std::cmp::Reverse(held.bytes));
         holders.truncate(HOLDERS_KEPT);
-        let Asked { at_ns, thread, stack, api, .. } = asked;
+        let MemoryCall { at_ns, thread, stack, api, .. } = asked;
         let held = self.on_device;
-        let refusal = Refusal { at_ns, thread, stack, api, kind, bytes, held, holders, given_later: false };
+        let refusal =
+            RefusedMemory { at_ns, thread, stack, api, kind, bytes, held, holders, given_later: false };
         if self.refusals.len() >= REFUSALS_KEPT {
             self.refusals.pop();
         }
@@ -284,7 +292,7 @@ impl ProcessMemory {
     }
 
     /// What a site held at that moment. The peak is that of the device's memory.
-    pub fn held(&self, site: &Site, moment: Moment) -> Held {
+    pub fn held(&self, site: &Site, moment: Moment) -> HeldMemory {
         match moment {
             Moment::Peak => site.at_peak(self.peak_number),
             Moment::End => site.live,
@@ -294,8 +302,8 @@ impl ProcessMemory {
     }
 
     /// What is live, of all kinds that are not another process's or the program's own memory.
-    pub fn leaked(&self) -> Held {
-        let mut all = Held::default();
+    pub fn leaked(&self) -> HeldMemory {
+        let mut all = HeldMemory::default();
         let is_leak = |site: &&Site| is_leak(site.kind);
         self.sites.iter().filter(is_leak).for_each(|site| all.add(site.live));
         all

@@ -1,6 +1,6 @@
 //! An allocation for which the driver had not enough memory, and who held it then.
 
-use super::site::Held;
+use super::site::HeldMemory;
 
 /// The time in which the same thread may get what it was refused, as caching allocators do after they gave
 /// their cache back.
@@ -9,7 +9,7 @@ pub const GIVEN_LATER_NS: u64 = 500_000_000;
 pub(super) const HOLDERS_KEPT: usize = 10;
 
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub struct RefusedMemory {
     pub at_ns: u64,
     pub thread: u32,
     pub stack: u32,
@@ -17,9 +17,9 @@ pub struct Refusal {
     pub kind: usize,
     pub bytes: u64,
     /// What the process held on the device.
-    pub held: Held,
+    pub held: HeldMemory,
     /// The sites that held the most on the device, the most first: an index into the process's sites.
-    pub holders: Vec<(usize, Held)>,
+    pub holders: Vec<(usize, HeldMemory)>,
     /// Whether the thread got so much memory of the kind within [`GIVEN_LATER_NS`].
     pub given_later: bool,
 }

@@ -2,22 +2,22 @@
 
 /// Allocations and their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Held {
+pub struct HeldMemory {
     pub count: u64,
     pub bytes: u64,
 }
 
-impl Held {
-    pub fn add(&mut self, other: Held) {
+impl HeldMemory {
+    pub fn add(&mut self, other: HeldMemory) {
         self.count = self.count.saturating_add(other.count);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
-    pub(super) fn one(bytes: u64) -> Held {
-        Held { count: 1, bytes }
+    pub(super) fn one(bytes: u64) -> HeldMemory {
+        HeldMemory { count: 1, bytes }
     }
 
-    pub(super) fn remove(&mut self, other: Held) {
+    pub(super) fn remove(&mut self, other: HeldMemory) {
         self.count = self.count.saturating_sub(other.count);
         self.bytes = self.bytes.saturating_sub(other.bytes);
     }
@@ -48,21 +48,21 @@ pub struct Site {
     pub api: u32,
     pub kind: usize,
     /// All allocations of the process's life.
-    pub allocated: Held,
-    pub freed: Held,
+    pub allocated: HeldMemory,
+    pub freed: HeldMemory,
     /// Those freed before the process made two more allocations.
-    pub temporary: Held,
-    /// Those that ended without a free that is known: with a context, or before their address was given again.
-    pub ended_unfreed: Held,
+    pub temporary: HeldMemory,
+    /// Those that ended without a known free: with a context, or before their address was given again.
+    pub ended_unfreed: HeldMemory,
     /// Host time in the calls that allocated, and in those that freed what this place had allocated.
     pub calls_ns: u64,
-    pub live: Held,
+    pub live: HeldMemory,
     /// When the oldest live allocation was made; known once the process has ended.
     pub oldest_ns: Option<u64>,
     /// What was live at the peak with this number. With another number than the process's last peak, nothing
     /// changed here since that peak, and it is what is live now.
-    at_peak: (u64, Held),
-    pub(super) at_asked: Option<Held>,
+    at_peak: (u64, HeldMemory),
+    pub(super) at_asked: Option<HeldMemory>,
 }
 
 impl Site {
@@ -71,14 +71,14 @@ impl Site {
             stack: key.stack,
             api: key.api,
             kind: key.kind,
-            allocated: Held::default(),
-            freed: Held::default(),
-            temporary: Held::default(),
-            ended_unfreed: Held::default(),
+            allocated: HeldMemory::default(),
+            freed: HeldMemory::default(),
+            temporary: HeldMemory::default(),
+            ended_unfreed: HeldMemory::default(),
             calls_ns: 0,
-            live: Held::default(),
+            live: HeldMemory::default(),
             oldest_ns: None,
-            at_peak: (0, Held::default()),
+            at_peak: (0, HeldMemory::default()),
             at_asked: None,
         }
     }
@@ -90,7 +90,7 @@ impl Site {
         }
     }
 
-    pub(super) fn at_peak(&self, peak: u64) -> Held {
+    pub(super) fn at_peak(&self, peak: u64) -> HeldMemory {
         if self.at_peak.0 == peak { self.at_peak.1 } else { self.live }
     }
 }

@@ -11,15 +11,15 @@ use crate::model::operation::HostCall;
 const DESTROY: u32 = 3;
 
 #[derive(Default)]
-struct Program {
+struct MemoryProgram {
     ledger: MemoryLedger,
     definitions: Definitions,
     thread: u32,
     stack: u32,
 }
 
-impl Program {
-    fn at(&mut self, stack: u32) -> &mut Program {
+impl MemoryProgram {
+    fn at(&mut self, stack: u32) -> &mut MemoryProgram {
         self.stack = stack;
         self
     }
@@ -75,7 +75,7 @@ fn held(process: &ProcessMemory, stack: u32, moment: Moment) -> (u64, u64) {
 
 #[test]
 fn peak_has_who_held_it_then() {
-    let mut program = Program::default();
+    let mut program = MemoryProgram::default();
     program.at(1).allocate(memory::DEVICE, 0x1000, 100, 10);
     program.at(2).allocate(memory::POOL, 0x2000, 50, 20);
     program.free(0x1000, 30);
@@ -83,20 +83,19 @@ fn peak_has_who_held_it_then() {
     // Memory of the host is no part of the peak.
     program.at(4).allocate(memory::PINNED, 0x9000, 10_000, 50);
     let process = program.end();
-    assert_eq!((process.peak, process.peak_ns), (Held { count: 2, bytes: 150 }, 20));
+    assert_eq!((process.peak, process.peak_ns), (HeldMemory { count: 2, bytes: 150 }, 20));
     assert_eq!([1, 2, 3].map(|stack| held(process, stack, Moment::Peak)), [(1, 100), (1, 50), (0, 0)]);
     assert_eq!([1, 2, 3].map(|stack| held(process, stack, Moment::End)), [(0, 0), (1, 50), (1, 20)]);
-    assert_eq!(process.on_device, Held { count: 2, bytes: 70 });
-    assert_eq!(process.leaked(), Held { count: 3, bytes: 10_070 });
+    assert_eq!(process.on_device, HeldMemory { count: 2, bytes: 70 });
+    assert_eq!(process.leaked(), HeldMemory { count: 3, bytes: 10_070 });
     let oldest: Vec<_> = process.sites().iter().map(|site| site.oldest_ns).collect();
     assert_eq!(oldest, [None, Some(20), Some(40), Some(50)]);
 }
 
 #[test]
 fn calls_of_several_threads_are_followed_in_the_order_of_their_times() {
-    let mut program = Program::default();
     // Two threads take turns at one address; the ring of the second is read first.
-    program.thread = 2;
+    let mut program = MemoryProgram { thread: 2, ..MemoryProgram::default() };
     for turn in 0..1_000u64 {
         program.at(2).allocate(memory::DEVICE, 0x1000, 1, 100 * turn + 60);
         program.free(0x1000, 100 * turn + 80);
@@ -108,14 +107,14 @@ fn calls_of_several_threads_are_followed_in_the_order_of_their_times() {
     }
     let process = program.end();
     assert_eq!(process.unmatched, UnmatchedFrees::default());
-    assert_eq!((process.peak.bytes, process.on_device), (2, Held::default()));
+    assert_eq!((process.peak.bytes, process.on_device), (2, HeldMemory::default()));
     let freed: Vec<_> = process.sites().iter().map(|site| (site.stack, site.freed.count)).collect();
     assert_eq!(freed, [(1, 1_000), (2, 1_000)]);
 }
 
 #[test]
 fn what_is_freed_at_once_is_temporary() {
-    let mut program = Program::default();
+    let mut program = MemoryProgram::default();
     program.at(1).allocate(memory::DEVICE, 0x1000, 8, 10);
     for turn in 0..5 {
         program.at(2).allocate(memory::DEVICE, 0x2000, 4, 100 + 10 * turn);
@@ -131,7 +130,7 @@ fn what_is_freed_at_once_is_temporary() {
 #[test]
 fn live_allocations_are_known_at_the_time_asked_for() {
     for (at_ns, expected) in [(5, (0, 0)), (10, (1, 8)), (29, (2, 24)), (30, (1, 16)), (1_000, (1, 16))] {
-        let mut program = Program::default();
+        let mut program = MemoryProgram::default();
         program.ledger.ask_at(at_ns - 3);
         program.ledger.process_begins(0, 3);
         program.at(1).allocate(memory::DEVICE, 0x1000, 8, 10);
@@ -143,14 +142,14 @@ fn live_allocations_are_known_at_the_time_asked_for() {
 
 #[test]
 fn frees_that_match_nothing_are_counted_by_what_they_are() {
-    let mut program = Program::default();
+    let mut program = MemoryProgram::default();
     program.free(0x7000, 5);
     program.free(0, 6);
     program.allocate(memory::DEVICE, 0x1000, 0x100, 10);
     program.allocate(memory::DEVICE, 0x2000, 0x100, 11);
     program.free(0x2000, 12);
     program.ledger.catch_up(0, 20);
-    let refused = |program: &mut Program, address| {
+    let refused = |program: &mut MemoryProgram, address| {
         program.call(kind::FREE, Memory { memory: memory::DEVICE, address, ..Memory::default() }, 30, 1);
     };
     refused(&mut program, 0x1080);
@@ -158,26 +157,26 @@ fn frees_that_match_nothing_are_counted_by_what_they_are() {
     refused(&mut program, 0x1100);
     let process = program.end();
     assert_eq!(process.unmatched, UnmatchedFrees { unknown: 1, twice: 1, interior: 1, refused: 1 });
-    assert_eq!(process.on_device, Held { count: 1, bytes: 0x100 });
+    assert_eq!(process.on_device, HeldMemory { count: 1, bytes: 0x100 });
 }
 
 #[test]
 fn what_ends_with_its_context_is_no_leak() {
-    let mut program = Program::default();
+    let mut program = MemoryProgram::default();
     program.at(1).allocate(memory::DEVICE, 0x1000, 100, 10);
     // Physical memory belongs to no context.
     program.at(2).allocate(memory::VIRTUAL, 0x1000, 30, 11);
     program.end_context(20);
     program.at(1).allocate(memory::DEVICE, 0x1000, 7, 30);
     let process = program.end();
-    assert_eq!((process.contexts_ended, process.leaked()), (1, Held { count: 2, bytes: 37 }));
-    assert_eq!(process.sites()[0].ended_unfreed, Held { count: 1, bytes: 100 });
-    assert_eq!(process.peak, Held { count: 2, bytes: 130 });
+    assert_eq!((process.contexts_ended, process.leaked()), (1, HeldMemory { count: 2, bytes: 37 }));
+    assert_eq!(process.sites()[0].ended_unfreed, HeldMemory { count: 1, bytes: 100 });
+    assert_eq!(process.peak, HeldMemory { count: 2, bytes: 130 });
 }
 
 #[test]
 fn refusal_keeps_who_held_the_memory() {
-    let mut program = Program::default();
+    let mut program = MemoryProgram::default();
     for (stack, bytes) in [(1, 10), (2, 300), (3, 20)] {
         program.at(stack).allocate(memory::DEVICE, 0x1000 * u64::from(stack), bytes, 10);
     }
@@ -205,7 +204,7 @@ fn refusal_keeps_who_held_the_memory() {
 
 #[test]
 fn tables_are_bounded_and_what_they_do_not_hold_is_counted() {
-    let mut program = Program::default();
+    let mut program = MemoryProgram::default();
     const MANY: u64 = (1 << 20) + 5;
     for at in 0..MANY {
         program.allocate(memory::DEVICE, 0x100 * (at + 1), 1, 10 + at);

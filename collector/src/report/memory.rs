@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::aggregate::Aggregates;
 use crate::label::units::{bytes, duration};
 use crate::label::{Labels, StackNames};
-use crate::memory::{Held, KindMemory, Moment, NAMES, ProcessMemory, Refusal, Site};
+use crate::memory::{HeldMemory, KindMemory, Moment, NAMES, ProcessMemory, RefusedMemory, Site};
 use crate::model::{Process, Totals};
 use crate::report::CodeLocation;
 use crate::report::lines::charged_location;
@@ -156,8 +156,8 @@ impl MemoryReport {
         report
     }
 
-    /// Lines with memory that was never freed: first those that hold [`REPEATED_MIN`] allocations or more, as a
-    /// leak in a loop does, then by bytes.
+    /// Lines with memory that was never freed: first those that hold [`REPEATED_MIN`] allocations or more, as
+    /// a leak in a loop does, then by bytes.
     pub fn leaks(&self) -> Vec<&MemoryLineReport> {
         let is_leak = |line: &&MemoryLineReport| line.end_allocations > 0 && is_leaking(line.kind);
         let mut leaks: Vec<_> = self.lines.iter().filter(is_leak).collect();
@@ -252,7 +252,7 @@ impl MemoryLineReport {
     }
 
     fn add(&mut self, process: &Process, memory: &ProcessMemory, site: &Site) {
-        let add = |[count, bytes]: [&mut u64; 2], held: Held| {
+        let add = |[count, bytes]: [&mut u64; 2], held: HeldMemory| {
             *count = count.saturating_add(held.count);
             *bytes = bytes.saturating_add(held.bytes);
         };
@@ -322,7 +322,7 @@ fn process_memory(
 fn refused(
     process: &Process,
     memory: &ProcessMemory,
-    refusal: &Refusal,
+    refusal: &RefusedMemory,
     stacks: &mut StackNames<'_>,
 ) -> RefusalReport {
     let mut holders: Vec<HolderReport> = Vec::new();
