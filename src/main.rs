@@ -5,6 +5,7 @@ mod embedded;
 mod heap;
 mod launch;
 mod machine;
+mod sampling;
 mod stack;
 mod telemetry;
 mod workload;

@@ -5,9 +5,13 @@
 //! batch owns plain data that was copied from shared memory and checked for bounds, but not for meaning: ids
 //! in it may be invalid.
 
+mod device_samples;
+
 use gputrace_wire::cell::{Cell, flag, kind};
 use gputrace_wire::counter::Counter;
 use serde::Serialize;
+
+pub use device_samples::{DeviceIdentity, DeviceMetric, DeviceSample, DeviceSamples};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Batch {
@@ -33,6 +37,9 @@ pub enum Batch {
         end: ProcessEnd,
         monotonic_ns: u64,
     },
+    /// What a device did meanwhile. Anywhere between the session's begin and its end: the device may be used
+    /// by several processes.
+    DeviceSamples(DeviceSamples),
     /// Processes that could not be recorded, and why: one line each. Next to last, if there are any.
     Unrecorded(Vec<String>),
     /// Only in a trace file that holds the first part of the stream, since its size was limited. Stored when

@@ -14,11 +14,16 @@ pub struct MonitorConfig {
     pub trace_exporter: TraceExporter,
     /// Between two pictures of a dashboard.
     pub dashboard_refresh: Duration,
-    /// Between two readings of temperature, fan and processes.
+    /// Between two readings of temperature and fan. Processes are listed, and the link is read, a few times
+    /// less often.
     pub sensor_interval: Duration,
-    /// Between two readings of what takes a driver long (PCIe throughput: over 20 ms each way) and of error
-    /// counters; `None`: never.
+    /// Between two readings of what takes a driver long (PCIe throughput: over 20 ms each way); `None`:
+    /// never. Error counters and the processes' utilisation are read ten times less often.
     pub slow_interval: Option<Duration>,
+    /// Between two readings of the energy counter, which takes NVIDIA's driver 3 ms of processor time.
+    pub energy_interval: Duration,
+    /// Whether samples list the processes on their device.
+    pub processes: bool,
     /// After how long a driver call counts as hanging.
     pub answer_limit: Duration,
     /// The same for listing and opening devices: a driver takes seconds for each device that sleeps.
@@ -36,6 +41,8 @@ impl Default for MonitorConfig {
             dashboard_refresh: Duration::from_millis(500),
             sensor_interval: Duration::from_millis(500),
             slow_interval: Some(Duration::from_secs(1)),
+            energy_interval: Duration::from_secs(10),
+            processes: true,
             answer_limit: Duration::from_secs(2),
             start_limit: Duration::from_secs(30),
             sources: Sources::default(),

@@ -1,9 +1,9 @@
 //! Which GPUs this machine has, and what they are doing now.
 //!
 //! [`Inventory::read`] lists all devices. A [`GpuMonitor`] reads one device: [`GpuMonitor::collect`] takes
-//! one sample, background collection takes one each interval and keeps the last ones. Each monitor has a
-//! thread of its own, so a driver call that never returns stops the samples of its device only, and the
-//! samples report it. What a device or its driver does not report is `None`, never 0.
+//! one sample, background collection takes one each interval and keeps the last ones. One
+//! thread takes the samples of all devices; a driver call that never returns stops the samples of its device
+//! only, and the samples report it. What a device or its driver does not report is `None`, never 0.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 // What the backends share stays unused where one is left out.
 #![cfg_attr(not(all(feature = "nvml", feature = "rocm", feature = "intel")), allow(dead_code))]
@@ -26,6 +26,7 @@ mod pace;
 mod pci;
 mod plausible;
 mod process;
+mod rounds;
 mod source;
 mod subscription;
 #[cfg(any(feature = "rocm", feature = "intel"))]
@@ -34,7 +35,7 @@ mod throttle;
 mod worker;
 
 pub use background::GpuMonitorHandle;
-pub use config::{MonitorConfig, Sources, TraceExporter};
+pub use config::{MonitorConfig, NVML_VARIABLE, Sources, TraceExporter};
 pub use cuda_properties::CudaProperties;
 pub use device::{DeviceLink, GpuBackend, GpuDeviceInfo, GpuVendor, LinkPath, PcieLink};
 pub use error::GpuMonitorError;

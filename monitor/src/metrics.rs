@@ -32,6 +32,9 @@ pub struct GpuMetrics {
     pub processes: Option<Vec<GpuProcess>>,
     #[serde(serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub processes_age: Option<Duration>,
+    /// How long the driver took for this sample, without what has a pace of its own and is read afterwards.
+    #[serde(serialize_with = "microseconds", rename = "read_us")]
+    pub read_time: Option<Duration>,
 }
 
 impl GpuMetrics {
@@ -52,6 +55,7 @@ impl GpuMetrics {
             errors: None,
             processes: None,
             processes_age: None,
+            read_time: None,
         }
     }
 
@@ -161,6 +165,13 @@ fn unix_seconds<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Resul
 fn seconds<S: serde::Serializer>(age: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     match age {
         Some(age) => serializer.serialize_f64(age.as_millis() as f64 / 1e3),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn microseconds<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => serializer.serialize_f64((time.as_secs_f64() * 1e7).round() / 10.0),
         None => serializer.serialize_none(),
     }
 }

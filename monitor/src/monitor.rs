@@ -1,27 +1,28 @@
 //! One device that is being read.
 
 use std::fmt;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::background::{GpuMonitorHandle, ended};
+use crate::background::{GpuMonitorHandle, InUse, ended};
 use crate::config::MonitorConfig;
 use crate::device::GpuDeviceInfo;
 use crate::error::GpuMonitorError;
 use crate::history::History;
 use crate::inventory::Inventory;
 use crate::metrics::GpuMetrics;
+use crate::rounds;
 use crate::source::Backend;
 use crate::subscription::Recipient;
-use crate::worker::{self, Command, Shared};
+use crate::worker::{self, Command, Seat, Shared};
 
-/// Reads one device, by a thread of its own. Can be shared between threads.
+/// Reads one device. Can be shared between threads.
 pub struct GpuMonitor {
     device: GpuDeviceInfo,
     config: MonitorConfig,
-    commands: Sender<Command>,
+    used: Arc<InUse>,
     shared: Arc<Shared>,
     /// What fills the history.
     _background: Option<GpuMonitorHandle>,
@@ -50,8 +51,9 @@ impl GpuMonitor {
         let (its_device, its_config, its_shared) = (device.clone(), config.clone(), Arc::clone(&shared));
         let work = move || match its_shared.busy(|| (backend.open)(&its_device, &its_config)) {
             Ok(source) => {
-                let _ = opened.send(Ok(()));
-                worker::run(source, &receiver, &its_shared);
+                let seat = Arc::new(Seat::new(source, its_shared));
+                let _ = opened.send(Ok(Arc::clone(&seat)));
+                worker::run(&seat, &receiver, rounds::notify);
             }
             Err(error) => {
                 let _ = opened.send(Err(error));
@@ -59,17 +61,19 @@ impl GpuMonitor {
         };
         let thread = thread::Builder::new().name(format!("gpu-{}", device.index)).spawn(work);
         thread.map_err(|error| GpuMonitorError::NoThread(error.to_string()))?;
-        answer.recv_timeout(config.start_limit).unwrap_or_else(|_| {
+        let seat = answer.recv_timeout(config.start_limit).unwrap_or_else(|_| {
             let subject = format!("device {}", device.index);
             Err(GpuMonitorError::NoAnswer { subject, waited: config.start_limit })
         })?;
+        rounds::join(&seat, commands.clone())?;
+        let used = Arc::new(InUse { seat, commands });
         let background = config.background_collection.then(|| {
             let keeps = Arc::clone(&shared);
             let recipient = Recipient::new(Box::new(move |sample| keeps.keep(sample)));
-            GpuMonitorHandle::begin(&commands, &shared, config.poll_interval, config.answer_limit, recipient)
+            GpuMonitorHandle::begin(&used, config.poll_interval, config.answer_limit, recipient)
         });
         let config = config.clone();
-        Ok(GpuMonitor { device: device.clone(), config, commands, shared, _background: background })
+        Ok(GpuMonitor { device: device.clone(), config, used, shared, _background: background })
     }
 
     /// What does not change about the device.
@@ -85,7 +89,7 @@ impl GpuMonitor {
             return Err(problem);
         }
         let (answer, sample) = mpsc::sync_channel(1);
-        self.commands.send(Command::Sample(answer)).map_err(|_| ended())?;
+        self.used.commands.send(Command::Sample(answer)).map_err(|_| ended())?;
         sample.recv_timeout(limit).unwrap_or_else(|error| match error {
             RecvTimeoutError::Disconnected => Err(ended()),
             RecvTimeoutError::Timeout => {
@@ -96,8 +100,8 @@ impl GpuMonitor {
     }
 
     /// Calls `callback` with a sample each interval (1 ms at least) until the handle is dropped. A device
-    /// that cannot be read gives samples with [`GpuMetrics::problem`]. The callback runs on the device's
-    /// thread, so a slow one delays the samples.
+    /// that cannot be read gives samples with [`GpuMetrics::problem`]. The callback runs on the thread that
+    /// takes the samples, so a slow one delays them.
     pub fn start_background(
         &self,
         interval: Duration,
@@ -111,7 +115,7 @@ impl GpuMonitor {
             callback(sample);
         }));
         let limit = self.config.answer_limit;
-        GpuMonitorHandle::begin(&self.commands, &self.shared, interval, limit, recipient)
+        GpuMonitorHandle::begin(&self.used, interval, limit, recipient)
     }
 
     /// The samples of that long until now, oldest first, at most [`MonitorConfig::history_size`]: those of

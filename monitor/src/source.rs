@@ -5,11 +5,16 @@ use crate::device::{DeviceLink, GpuDeviceInfo};
 use crate::error::GpuMonitorError;
 use crate::metrics::GpuMetrics;
 
-/// A device that is being read. It lives on its worker's thread, and every call may hang.
-pub trait Source {
+/// A device that is being read, by one thread at a time. Every call may hang.
+pub trait Source: Send {
     fn sample(&mut self) -> Result<GpuMetrics, GpuMonitorError>;
 
-    /// Reads what takes long, if it is due. Called once a sample was delivered, so nobody waits for it.
+    /// Whether [`Source::read_slow`] has something to read.
+    fn is_slow_due(&self) -> bool {
+        false
+    }
+
+    /// Reads what takes long, if it is due. Called on the device's own thread, so nobody waits for it.
     fn read_slow(&mut self) {}
 }
 

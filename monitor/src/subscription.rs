@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::metrics::GpuMetrics;
 
-/// Called with each sample, on the device's thread, or on the watching one while the device's hangs.
+/// Called with each sample, on the thread that took it, or on the watching one while a call hangs.
 pub type Callback = Box<dyn Fn(GpuMetrics) + Send>;
 
 /// A callback that can be taken away: then it is not called again.
@@ -41,15 +41,29 @@ impl fmt::Debug for Recipient {
 pub struct Subscription {
     pub id: u64,
     pub recipient: Recipient,
+    /// After how long a driver call counts as hanging.
+    pub answer_limit: Duration,
     interval: Duration,
     next: Instant,
+    /// When a hang was last reported.
+    reported: Option<Instant>,
 }
 
 impl Subscription {
     /// The first sample is due at once.
-    pub fn new(id: u64, interval: Duration, recipient: Recipient) -> Subscription {
+    pub fn new(id: u64, interval: Duration, answer_limit: Duration, recipient: Recipient) -> Subscription {
         epoch();
-        Subscription { id, recipient, interval: interval.max(INTERVAL_MIN), next: Instant::now() }
+        let interval = interval.max(INTERVAL_MIN);
+        Subscription { id, recipient, answer_limit, interval, next: Instant::now(), reported: None }
+    }
+
+    /// Whether a hang is to be reported again.
+    pub fn takes_report(&mut self, now: Instant) -> bool {
+        let is_due = self.reported.is_none_or(|at| now.duration_since(at) >= self.answer_limit / 2);
+        if is_due {
+            self.reported = Some(now);
+        }
+        is_due
     }
 
     pub fn next(&self) -> Instant {
@@ -87,7 +101,7 @@ mod tests {
     fn samples_are_due_at_multiples_of_the_interval_and_late_ones_are_counted() {
         let recipient = Recipient::new(Box::new(|_| {}));
         let interval = Duration::from_millis(100);
-        let mut subscription = Subscription::new(1, interval, recipient);
+        let mut subscription = Subscription::new(1, interval, interval, recipient);
         let mut missed = 0;
         assert!(subscription.take_due(subscription.next(), &mut missed), "the first at once");
         let second = subscription.next();

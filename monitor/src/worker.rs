@@ -1,7 +1,8 @@
-//! The thread of one device: the only one that calls its driver.
+//! A device that is being read, and its own thread, which does what may take long.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use crate::error::GpuMonitorError;
@@ -13,8 +14,11 @@ use crate::subscription::Subscription;
 /// A request to a device's thread.
 pub enum Command {
     Sample(SyncSender<Result<GpuMetrics, GpuMonitorError>>),
-    Begin(Subscription),
-    End(u64),
+    /// Take the sample that is due.
+    Take,
+    /// Read what takes long, if it is due.
+    ReadSlow,
+    Quit,
 }
 
 /// What a device's thread shares with the threads that wait for its samples.
@@ -69,47 +73,176 @@ impl Shared {
     }
 }
 
-/// Carries out commands and takes the samples of subscriptions until every sender of commands is gone.
-pub fn run(mut source: Box<dyn Source>, commands: &Receiver<Command>, shared: &Shared) {
-    let mut subscriptions: Vec<Subscription> = Vec::new();
-    loop {
-        let next = subscriptions.iter().map(Subscription::next).min();
-        let command = match next {
-            None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(next) => commands.recv_timeout(next.saturating_duration_since(Instant::now())),
-        };
+/// A device that is being read: by the thread that makes the rounds, or by its own.
+pub struct Seat {
+    pub shared: Arc<Shared>,
+    source: Mutex<Box<dyn Source>>,
+    subscriptions: Mutex<Vec<Subscription>>,
+    /// Whether a call of its driver took long, so that its own thread takes its samples.
+    is_slow: AtomicBool,
+    /// Whether a sample is being taken, or is to be taken by its own thread: no other one is due.
+    is_waiting: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+/// What came of a device in a round.
+pub enum Taken {
+    Whole,
+    /// What takes long is to be read by the device's own thread.
+    SlowIsDue,
+    /// The device's own thread has to take the sample.
+    IsBusy,
+}
+
+impl Seat {
+    pub fn new(source: Box<dyn Source>, shared: Arc<Shared>) -> Seat {
+        Seat {
+            shared,
+            source: Mutex::new(source),
+            subscriptions: Mutex::default(),
+            is_slow: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
+    fn source(&self) -> MutexGuard<'_, Box<dyn Source>> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn subscriptions(&self) -> MutexGuard<'_, Vec<Subscription>> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns false if the device is not read any more.
+    pub fn subscribe(&self, subscription: Subscription) -> bool {
+        self.subscriptions().push(subscription);
+        !self.has_ended.load(Ordering::SeqCst)
+    }
+
+    pub fn unsubscribe(&self, id: u64) {
+        self.subscriptions().retain(|subscription| subscription.id != id);
+    }
+
+    /// When the next sample is due.
+    pub fn next(&self) -> Option<Instant> {
+        let is_waiting = self.is_waiting.load(Ordering::SeqCst) || self.has_ended.load(Ordering::SeqCst);
+        if is_waiting { None } else { self.subscriptions().iter().map(Subscription::next).min() }
+    }
+
+    /// Takes the sample that is due, unless the device's own thread has to.
+    pub fn try_take(&self) -> Taken {
+        if self.is_slow.load(Ordering::SeqCst) {
+            return Taken::IsBusy;
+        }
+        match self.source.try_lock() {
+            Ok(source) => self.take_by(source),
+            Err(TryLockError::Poisoned(source)) => self.take_by(source.into_inner()),
+            Err(TryLockError::WouldBlock) => Taken::IsBusy,
+        }
+    }
+
+    fn take_by(&self, mut source: MutexGuard<'_, Box<dyn Source>>) -> Taken {
+        let sample = read(source.as_mut(), &self.shared);
+        let slow_is_due = source.is_slow_due();
+        drop(source);
+        let mut sample =
+            Some(sample.unwrap_or_else(|problem| GpuMetrics::failed(self.shared.device_index, problem)));
+        let (now, mut missed) = (Instant::now(), 0);
+        let mut due = Vec::new();
+        for subscription in self.subscriptions().iter_mut() {
+            if subscription.take_due(now, &mut missed) {
+                due.push(subscription.recipient.clone());
+            }
+        }
+        self.shared.state().missed += missed;
+        // The last one gets the sample itself: a copy of it copies the processes' names.
+        while let Some(recipient) = due.pop() {
+            let its = if due.is_empty() { sample.take() } else { sample.clone() };
+            its.into_iter().for_each(|sample| recipient.deliver(sample));
+        }
+        if slow_is_due { Taken::SlowIsDue } else { Taken::Whole }
+    }
+
+    /// The device's own thread is asked for the sample that is due.
+    pub fn leave_to_own_thread(&self) {
+        self.is_waiting.store(true, Ordering::SeqCst);
+    }
+
+    /// A call is taking long: from now on the device's own thread takes its samples.
+    pub fn is_stuck(&self) {
+        self.is_slow.store(true, Ordering::SeqCst);
+        self.leave_to_own_thread();
+    }
+
+    /// The sample was taken outside of a round: the next one is due at its time.
+    pub fn has_taken(&self) {
+        self.is_waiting.store(false, Ordering::SeqCst);
+    }
+
+    /// Nobody gets samples any more.
+    pub fn end(&self) {
+        self.has_ended.store(true, Ordering::SeqCst);
+        self.subscriptions().clear();
+    }
+
+    /// Reports a call that hangs to whoever waits for samples. Returns the shortest time after which somebody
+    /// wants to know.
+    pub fn report_hang(&self) -> Option<Duration> {
+        let (now, mut waiting, mut shortest) = (Instant::now(), Vec::new(), None::<Duration>);
+        for subscription in self.subscriptions().iter_mut() {
+            let limit = subscription.answer_limit;
+            shortest = Some(shortest.map_or(limit, |shortest| shortest.min(limit)));
+            if let Some(problem) = self.shared.hang(limit)
+                && subscription.takes_report(now)
+            {
+                waiting.push((subscription.recipient.clone(), problem));
+            }
+        }
+        for (recipient, problem) in waiting {
+            recipient.deliver(GpuMetrics::failed(self.shared.device_index, problem));
+        }
+        shortest
+    }
+}
+
+/// The thread of a device: carries out commands until it is to quit. Calls `notify` after a sample that was
+/// taken outside of a round: the next one is due at its time.
+pub fn run(seat: &Seat, commands: &Receiver<Command>, notify: fn()) {
+    for command in commands {
         match command {
-            Ok(Command::Sample(answer)) => {
-                let sample = shared.busy(|| source.sample());
-                if shared.keeps_all {
-                    shared.keep(or_failed(&sample, shared.device_index));
+            Command::Sample(answer) => {
+                let mut source = seat.source();
+                let sample = read(source.as_mut(), &seat.shared);
+                if seat.shared.keeps_all {
+                    seat.shared.keep(or_failed(&sample, seat.shared.device_index));
                 }
                 // Sending fails if the requester no longer waits, and then nobody needs the sample.
                 let _ = answer.send(sample);
+                seat.shared.busy(|| source.read_slow());
             }
-            Ok(Command::Begin(subscription)) => {
-                subscriptions.push(subscription);
-                continue;
-            }
-            Ok(Command::End(id)) => {
-                subscriptions.retain(|subscription| subscription.id != id);
-                continue;
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                let sample = shared.busy(|| source.sample());
-                let sample = or_failed(&sample, shared.device_index);
-                let (now, mut missed) = (Instant::now(), 0);
-                for subscription in &mut subscriptions {
-                    if subscription.take_due(now, &mut missed) {
-                        subscription.recipient.deliver(sample.clone());
-                    }
+            Command::Take => {
+                let taken = seat.take_by(seat.source());
+                if matches!(taken, Taken::SlowIsDue) {
+                    seat.shared.busy(|| seat.source().read_slow());
                 }
-                shared.state().missed += missed;
+                seat.has_taken();
+                notify();
             }
-            Err(RecvTimeoutError::Disconnected) => return,
+            Command::ReadSlow => {
+                let mut source = seat.source();
+                seat.shared.busy(|| source.read_slow());
+            }
+            Command::Quit => return,
         }
-        shared.busy(|| source.read_slow());
     }
+}
+
+/// A sample that knows how long it took.
+fn read(source: &mut dyn Source, shared: &Shared) -> Result<GpuMetrics, GpuMonitorError> {
+    let begin = Instant::now();
+    let sample = shared.busy(|| source.sample());
+    sample.map(|sample| GpuMetrics { read_time: Some(begin.elapsed()), ..sample })
 }
 
 fn or_failed(sample: &Result<GpuMetrics, GpuMonitorError>, device_index: u32) -> GpuMetrics {

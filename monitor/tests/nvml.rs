@@ -267,6 +267,33 @@ fn hanging_call_stops_its_own_device_only_and_is_reported() {
 }
 
 #[test]
+fn slow_call_stops_no_other_device_in_the_background() {
+    let slow = "slow nvmlDeviceGetPowerUsage = 1200ms @ 300ms..1s\n";
+    let fake = Fake::new(&format!("{DEVICE}{slow}[device]\nname = Other\ngpu = 5\nmem = 6\n"));
+    let inventory = fake.inventory();
+    let monitors = [0, 1].map(|index| inventory.monitor(index, &fake.config()).unwrap());
+    let (sender, samples) = mpsc::channel();
+    let _handles = [0, 1].map(|index| {
+        let sender = sender.clone();
+        monitors[index].start_background(Duration::from_millis(20), move |sample| {
+            drop(sender.send((index, Instant::now(), sample.problem)))
+        })
+    });
+    let (begin, mut times) = (Instant::now(), [Vec::new(), Vec::new()]);
+    while begin.elapsed() < Duration::from_secs(3) {
+        let Ok((index, at, problem)) = samples.recv_timeout(Duration::from_secs(10)) else { break };
+        assert_eq!(problem, None);
+        times[index].push(at);
+    }
+    let gap = |index: usize| times[index].windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    assert!(gap(0) > Duration::from_millis(900), "{:?}", gap(0));
+    // Until the rounds are another thread's.
+    assert!(gap(1) < Duration::from_millis(800), "{:?}", gap(1));
+    // The slow one is read again.
+    assert!(times[0].last().unwrap().duration_since(begin) > Duration::from_secs(2));
+}
+
+#[test]
 fn device_that_hangs_while_it_is_listed_leaves_the_others() {
     let script = "[device]\nname = A\nhang nvmlDeviceGetUUID\n[device]\nname = B\ngpu = 7\nmem = 1\n";
     let fake = Fake::new(script);

@@ -15,7 +15,7 @@
 //! What the child inherited is leaked.
 
 use core::mem::size_of;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::io::Write as _;
 
 use gputrace_wire::clock::Anchor;
@@ -62,6 +62,21 @@ pub struct Session {
     epoch: AtomicU32,
     /// Whether the service thread may still write an entry.
     has_service: AtomicBool,
+    /// What hooks do with a call: a [`Recording`]. Every hook reads it, and only the service thread changes
+    /// it.
+    recording: AtomicU8,
+}
+
+/// What hooks do with calls that succeed and that put work on a device or wait for it. All other calls are
+/// recorded in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Recording {
+    On = 0,
+    /// They are counted, and marked in the ring: device records may still come.
+    Marked = 1,
+    /// They are counted.
+    Off = 2,
 }
 
 /// Why a session did not start.
@@ -220,6 +235,7 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
         device_clock: AtomicPtr::new(core::ptr::null_mut()),
         epoch: AtomicU32::new(0),
         has_service: AtomicBool::new(false),
+        recording: AtomicU8::new(Recording::On as u8),
     };
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
     Ok(unsafe {
@@ -234,6 +250,20 @@ impl Session {
     #[inline(always)]
     pub fn is_current(&self) -> bool {
         fork::generation() == self.generation
+    }
+
+    #[inline(always)]
+    pub fn recording(&self) -> Recording {
+        match self.recording.load(Ordering::Relaxed) {
+            0 => Recording::On,
+            1 => Recording::Marked,
+            _ => Recording::Off,
+        }
+    }
+
+    /// Called by the service thread, and before the session's first call.
+    pub fn set_recording(&self, recording: Recording) {
+        self.recording.store(recording as u8, Ordering::Release);
     }
 
     /// Adds to a process-wide counter.

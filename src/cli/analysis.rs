@@ -9,9 +9,16 @@ use gputrace_collector::flame::Flame;
 use gputrace_collector::label::Labels;
 use gputrace_collector::model::Totals;
 use gputrace_collector::otlp::ExportStatus;
+use gputrace_collector::report::named::{self, TableFormat};
 use gputrace_collector::report::{Report, TextOptions, grouped_count};
 
 use crate::cli::settings::Flames;
+
+/// The width of a page that is written there: what `COLUMNS` says, else the terminal's.
+pub fn page_width(output: &impl AsRawFd) -> Option<usize> {
+    let asked = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
+    asked.filter(|width| *width > 0).or_else(|| terminal_width(output))
+}
 
 #[derive(Debug)]
 pub struct Analysis {
@@ -43,7 +50,13 @@ impl Analysis {
 
     /// The same, as wide as the terminal that it is written to.
     pub fn summary_on(&self, output: &impl AsRawFd, verbose: bool) -> String {
-        self.report.to_text(&TextOptions { verbose, width: width_of(output), ..TextOptions::default() })
+        let plain = TextOptions { verbose, ..TextOptions::default() };
+        self.report.to_text(&TextOptions { width: page_width(output).unwrap_or(plain.width), ..plain })
+    }
+
+    /// Single tables of the report.
+    pub fn tables(&self, names: &[String], format: TableFormat) -> String {
+        named::print(&named::tables(&self.report, names), format)
     }
 
     /// The flamegraph as folded lines.
@@ -73,13 +86,6 @@ impl Analysis {
     pub fn has_events(&self) -> bool {
         self.report.counts.host_calls + self.report.counts.executed_operations > 0
     }
-}
-
-/// The columns that a text may take: those that the user asked for, or the terminal's.
-pub fn width_of(output: &impl AsRawFd) -> usize {
-    let asked = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
-    let width = asked.filter(|width| *width > 0).or_else(|| terminal_width(output));
-    width.unwrap_or(TextOptions::default().width)
 }
 
 /// The columns of a terminal; `None` if it is no terminal or its width is unknown.

@@ -28,6 +28,7 @@ use crate::cli::{
 };
 use crate::launch::control::{About, Control};
 use crate::launch::private_folder::SessionFolder;
+use crate::sampling;
 
 /// The most that the end waits for an OTLP back end. The program waits too, for at most two seconds without
 /// progress.
@@ -76,6 +77,7 @@ pub fn command() -> Command {
         .args(options::MAX_SIZE.argument())
         .args(rotation::arguments())
         .args(options::GROUP_BY.argument())
+        .args(options::DEVICE_METRICS.argument())
         .args(options::OTLP.argument())
         .args(otlp::arguments())
         .arg(
@@ -146,6 +148,7 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
         rotation: None,
         // Nobody reads the messages of this collector before the end.
         on_trace_event: None,
+        device_sampler: sampling::of_session(settings.device_metrics),
     };
     let command = command_line::masked(&config.begin.command);
     let trace = config.trace_path.clone();

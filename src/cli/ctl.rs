@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::{exit_code, printable, stdout};
-use crate::launch::control::{self, DUMP, DUMP_LIMIT, STATUS};
+use crate::launch::control::{self, DUMP, DUMP_LIMIT, RECORDING_LIMIT, START, STATUS, STOP};
 use crate::launch::private_folder;
 
 /// How long a session may take to report its status.
@@ -20,9 +20,11 @@ const LIMIT_OF_OTHERS: Duration = Duration::from_secs(2);
 
 pub fn command() -> Command {
     Command::new("ctl")
-        .about("Ask a running session how it goes, or for what its flight recorder holds")
+        .about("Start, pause or ask a running session, or write what its flight recorder holds")
         .after_help(
-            "dump prints the folder that was written, once it is whole; it holds what a run leaves. It needs a\n\
+            "stop and start return once every program of the session has changed. While a session is paused,\n\
+             launches, copies, memsets and waits are counted and not recorded; everything else is.\n\
+             dump prints the folder that was written, once it is whole; it holds what a run leaves. It needs a\n\
              session with --flight-recorder, to which SIGUSR2 does the same. Only the session's own user can ask.",
         )
         .arg(
@@ -34,11 +36,11 @@ pub fn command() -> Command {
         )
         .arg(
             Arg::new("question")
-                .value_name("status|dump")
+                .value_name("start|stop|status|dump")
                 .required(true)
-                .value_parser([STATUS, DUMP])
+                .value_parser([START, STOP, STATUS, DUMP])
                 .hide_possible_values(true)
-                .help("status: what is recorded and lost, the memory used; dump: write what is held, now"),
+                .help("start, stop: record, or pause; status: what is recorded and lost; dump: write what is held, now"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("For programs to read"))
 }
@@ -47,6 +49,10 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let pid = matches.get_one::<i32>("pid").copied().unwrap_or(0);
     let is_json = matches.get_flag("json");
     let (socket, status) = find(pid)?;
+    let asked = matches.get_one::<String>("question").map_or(STATUS, String::as_str);
+    if matches!(asked, START | STOP) {
+        return change(pid, &socket, asked, is_json);
+    }
     let wants_dump = matches.get_one::<String>("question").is_some_and(|question| question == DUMP);
     let text = if !wants_dump {
         if is_json { format!("{status:#}\n") } else { text(&status) }
@@ -62,6 +68,38 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     };
     stdout::print(text.as_bytes())?;
     Ok(exit_code::SUCCESS)
+}
+
+/// Pauses the session or lets it go on.
+fn change(pid: i32, socket: &Path, asked: &str, is_json: bool) -> Result<u8, Failure> {
+    let answer = control::ask(socket, asked, RECORDING_LIMIT + LIMIT).map_err(|error| {
+        Failure::new(format!("the session of process {pid} did not answer: {}", reason(&error)))
+    })?;
+    let Some(processes) = answer["processes"].as_u64() else {
+        let why = answer["error"].as_str().unwrap_or("it did not say why");
+        return Err(Failure::new(format!("the session of process {pid} did not {asked}: {why}")));
+    };
+    let unanswered: Vec<String> =
+        answer["unanswered"].as_array().into_iter().flatten().map(Value::to_string).collect();
+    let programs = match processes {
+        1 => "1 program".to_owned(),
+        more => format!("{more} programs"),
+    };
+    let does = if asked == START { "recording" } else { "paused" };
+    let text = match is_json {
+        true => format!("{answer:#}\n"),
+        false => format!(
+            "{does}: {programs}, {:.3} s after the session's begin\n",
+            answer["at_s"].as_f64().unwrap_or(0.0)
+        ),
+    };
+    stdout::print(text.as_bytes())?;
+    if unanswered.is_empty() {
+        return Ok(exit_code::SUCCESS);
+    }
+    let seconds = RECORDING_LIMIT.as_secs();
+    Err(Failure::new(format!("no answer within {seconds} s from process {}", unanswered.join(", ")))
+        .hint("a program that is stopped changes as soon as it runs again"))
 }
 
 /// The socket and the status of the session that is that process's, or that records it.

@@ -19,6 +19,7 @@ use crate::cli::talk::{say, say_text};
 use crate::cli::{exit_code, flight_recorder, options, outputs, recording, stdout, variables};
 use crate::launch::control::About;
 use crate::launch::private_folder;
+use crate::sampling;
 
 /// How long processes may take to leave, if they are about to, once the collector is to end.
 const GRACE: Duration = Duration::from_millis(500);
@@ -49,6 +50,7 @@ pub fn collect(
         max_bytes: settings.limits.max_bytes,
         rotation: rotation.map(|rotation| rotation.config(folder, &settings.flames)),
         on_trace_event: Some(recording::say_at_once),
+        device_sampler: sampling::of_session(settings.device_metrics),
     };
     let (sinks, mut sending) = otlp::start(&settings.otlp, Audience::Person, recording::DRAIN);
     // Of a trace that is cut, each file is added up by itself, once it is closed.

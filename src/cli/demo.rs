@@ -49,6 +49,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
             ..Settings::new(matches, Limits::default())
         },
         simulate,
+        is_live: false,
         verbose: matches.get_flag("verbose"),
         untraceable: None,
         json: matches.get_one::<PathBuf>("json").cloned(),

@@ -13,7 +13,8 @@ pub const SUCCESS: u8 = 0;
 /// code of its own.
 pub const FAILED: u8 = 1;
 /// The command line, or the length of a flight recorder, is wrong; attaching to a running process is asked
-/// for; no format was named to `export`; or a folder of several traces was named where one is needed.
+/// for; no format was named to `export`, or to `report` a table that does not exist; or a folder of several
+/// traces was named where one is needed.
 pub const USAGE: u8 = 2;
 /// A trace was damaged or cut off: what could be read was used, and the loss was stated.
 pub const PARTIAL: u8 = 3;

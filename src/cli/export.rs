@@ -170,10 +170,11 @@ fn export(
 /// Says what was written and what was left out; of stdout only the latter.
 fn summarise(format: &FormatEntry, count: u64, left_out: Option<u64>, path: Option<&Path>) {
     let what = match format.name {
-        OTLP_JSON => "spans",
-        "folded" => "lines",
-        _ => "events",
+        OTLP_JSON => "span",
+        "folded" => "line",
+        _ => "event",
     };
+    let what = if count == 1 { what.to_owned() } else { format!("{what}s") };
     let written_to = path.map_or_else(|| "on stdout".to_owned(), |path| format!("in {}", path.display()));
     match left_out {
         Some(left_out) => say(format_args!(

@@ -6,7 +6,7 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, ValueParser
 use clap::value_parser;
 use gputrace_collector::flame::GroupBy;
 
-use crate::cli::{max_size, seconds};
+use crate::cli::{device_metrics, max_size, seconds};
 
 /// The values with which a setting is off.
 pub const OFF: [&str; 4] = ["off", "0", "no", "false"];
@@ -32,6 +32,8 @@ pub enum Kind {
     Seconds,
     /// A length of time with its unit, or none: `Option<Duration>`.
     Time,
+    /// How often devices are sampled: [`DeviceMetricsRequest`](crate::sampling::DeviceMetricsRequest).
+    Interval,
     /// A number of files, or no limit: `Option<u32>`.
     Files,
     /// A number of bytes, or no limit: `Option<u64>`.
@@ -54,6 +56,7 @@ impl Kind {
             Kind::Stacks => "python,native,nvtx|none",
             Kind::Number | Kind::NumberIn(..) | Kind::Files => "N",
             Kind::Time => "TIME",
+            Kind::Interval => "TIME[,slow]|off",
             Kind::Seconds => "SECONDS",
             Kind::Size => "SIZE",
             Kind::Parts => "PART,…|none",
@@ -80,6 +83,7 @@ impl Kind {
             Kind::NumberIn(least, most) => value_parser!(u32).range(least..=most).into(),
             Kind::Seconds => ValueParser::new(seconds::parse),
             Kind::Time => ValueParser::new(seconds::parse_with_unit),
+            Kind::Interval => ValueParser::new(device_metrics::parse),
             Kind::Files => ValueParser::new(max_size::parse_files),
             Kind::Size => ValueParser::new(max_size::parse),
             Kind::Parts => ValueParser::new(GroupBy::parse),
@@ -101,6 +105,7 @@ impl Kind {
             }
             Kind::Stacks => stacks(value).err().map(|why| format!(": {why}")),
             Kind::Parts => GroupBy::parse(value).err().map(|why| format!(": {why}")),
+            Kind::Interval => device_metrics::parse(value.trim()).err().map(|why| format!(": {why}")),
             _ if words.is_empty() || words.contains(&value) => None,
             _ => Some(format!(" is not one of {}", words.join(", "))),
         }
@@ -114,6 +119,7 @@ impl Kind {
             Kind::Number | Kind::NumberIn(..) => word.parse::<u32>().is_ok(),
             Kind::Seconds => seconds::parse(word).is_ok(),
             Kind::Time => seconds::parse_with_unit(word).is_ok(),
+            Kind::Interval => device_metrics::parse(word).is_ok(),
             Kind::Files => max_size::parse_files(word).is_ok(),
             Kind::Size => max_size::parse(word).is_ok(),
             Kind::Parts => GroupBy::parse(word).is_ok(),

@@ -8,7 +8,7 @@ use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::{Flame, MemoryWeight};
 use gputrace_collector::label::Labels;
 use gputrace_collector::memory::Moment;
-use gputrace_collector::report::{MemoryPage, MemoryRows, Report};
+use gputrace_collector::report::{MemoryPage, MemoryRows, Report, TextOptions};
 
 use crate::cli::failure::Failure;
 use crate::cli::output_folder::{write_whole, write_without_replacing};
@@ -112,7 +112,10 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         };
         match matches.get_flag("json") {
             true => report.memory.to_json(rows),
-            false => report.memory.to_text(&MemoryPage { rows, width: analysis::width_of(&io::stdout()) }),
+            false => report.memory.to_text(&MemoryPage {
+                rows,
+                width: analysis::page_width(&io::stdout()).unwrap_or(TextOptions::default().width),
+            }),
         }
     };
     match output {

@@ -19,21 +19,19 @@ use serde_json::json;
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::talk::say;
-use crate::cli::{devices, exit_code, otlp, variables};
+use crate::cli::{device_metrics, devices, exit_code, otlp, variables};
 use crate::launch::signals;
 use crate::telemetry::hardware::Hardware;
 use crate::telemetry::latest::Latest;
 use crate::telemetry::page;
 use crate::telemetry::server;
 
-const INTERVAL_MIN: Duration = Duration::from_millis(10);
-const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 /// How long the end waits for an OpenTelemetry back end.
 const DRAIN: Duration = Duration::from_secs(5);
 /// Samples between the devices' threads and the one that writes them.
 const QUEUE: usize = 4096;
-/// Between two looks whether a signal asked for the end.
-const LOOKS_EVERY: Duration = Duration::from_millis(100);
+/// Between two looks whether a signal asked for the end. Each is a wake-up, and a sample is not much more.
+const LOOKS_EVERY: Duration = Duration::from_millis(250);
 
 pub fn command() -> Command {
     Command::new("monitor")
@@ -48,7 +46,7 @@ pub fn command() -> Command {
                 .long("interval")
                 .value_name("TIME")
                 .default_value("1s")
-                .value_parser(interval)
+                .value_parser(device_metrics::interval)
                 .help("Between two samples: 10ms to 1h"),
         )
         .arg(
@@ -72,27 +70,9 @@ pub fn command() -> Command {
         )
 }
 
-/// `100ms`, `1.5s`, `2m`, `1h`, or a number of seconds.
-fn interval(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "ms" => Some(1e-3),
-        "" | "s" => Some(1.0),
-        "m" => Some(60.0),
-        "h" => Some(3600.0),
-        _ => None,
-    };
-    let seconds = digits.parse::<f64>().ok().zip(unit).map(|(number, unit)| number * unit);
-    let is_in = |seconds: &f64| (INTERVAL_MIN.as_secs_f64()..=INTERVAL_MAX.as_secs_f64()).contains(seconds);
-    seconds
-        .filter(is_in)
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "an interval is a time from 10ms to 1h, such as 100ms, 1.5s or 2m".to_owned())
-}
-
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
-    let interval = matches.get_one::<Duration>("interval").copied().unwrap_or(INTERVAL_MIN);
+    let interval = matches.get_one::<Duration>("interval").copied().unwrap_or(device_metrics::INTERVAL_MIN);
     let (address, url) = (matches.get_one::<SocketAddr>("prometheus"), matches.get_one::<String>("otlp"));
     let writes = matches.get_flag("json-lines") || (address.is_none() && url.is_none());
     signals::hear_the_end();
@@ -316,22 +296,5 @@ impl HardwareSending {
             say(format_args!("{line}"));
         }
         if status.is_all_delivered() { exit_code::SUCCESS } else { exit_code::collector::UNDELIVERED }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn interval_is_a_time_with_a_unit_from_ten_milliseconds_to_an_hour() {
-        for (text, ms) in
-            [("10ms", 10), ("100ms", 100), ("1.5s", 1500), ("2", 2000), ("2m", 120_000), ("1h", 3_600_000)]
-        {
-            assert_eq!(interval(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        for wrong in ["", "0", "0s", "1ms", "8760h", "365d", "-1s", "nan", "inf", "ms", "1e99"] {
-            assert!(interval(wrong).is_err(), "{wrong}");
-        }
     }
 }

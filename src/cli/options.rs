@@ -95,7 +95,7 @@ impl Setting {
 }
 
 /// In the order of the help pages.
-pub static SETTINGS: [&Setting; 35] = [
+pub static SETTINGS: [&Setting; 37] = [
     &OUTPUT,
     &SWITCH,
     &DEVICE_TIMES,
@@ -106,6 +106,7 @@ pub static SETTINGS: [&Setting; 35] = [
     &ON_FULL,
     &STACKS,
     &TORCH_OPS,
+    &START_PAUSED,
     &TRACEPARENT,
     &NVTX_FRAMES,
     &GROUP_BY,
@@ -114,6 +115,7 @@ pub static SETTINGS: [&Setting; 35] = [
     &ROTATE_SIZE,
     &ROTATE_EVERY,
     &KEEP,
+    &DEVICE_METRICS,
     &OTLP,
     &THRESHOLD_US,
     &ALL_SPANS,
@@ -220,6 +222,15 @@ pub static TORCH_OPS: Setting = Setting {
     ..Setting::new("GPUTRACE_TORCH_OPS", Kind::Flag, Reader::Library)
 };
 
+pub static START_PAUSED: Setting = Setting {
+    option: Some("start-paused"),
+    is_unmistakable: true,
+    default: "off",
+    help: "Begin paused, and record from gputrace ctl PID start on",
+    details: "Launches, copies, memsets and waits of a paused session are counted only.",
+    ..Setting::new("GPUTRACE_START_PAUSED", Kind::Flag, Reader::Library)
+};
+
 pub static TRACEPARENT: Setting = Setting {
     option: Some("traceparent"),
     default: "on",
@@ -310,6 +321,16 @@ pub static THRESHOLD_US: Setting = Setting {
     help: "How many microseconds something must take to become a span",
     details: "Failed calls and anomalies always become spans.",
     ..Setting::new("GPUTRACE_THRESHOLD_US", Kind::Number, Reader::Program)
+};
+
+pub static DEVICE_METRICS: Setting = Setting {
+    option: Some("device-metrics"),
+    is_unmistakable: true,
+    default: "100ms",
+    help: "Sample clocks, power, memory of the devices used, this often; or off",
+    details: "10ms to 1h. The collector samples, never the program, and only devices that its programs use.\n\
+              100ms,slow: also PCIe throughput and throttle counters, each second, which take a driver 40 ms.",
+    ..Setting::new("GPUTRACE_DEVICE_METRICS", Kind::Interval, Reader::Program)
 };
 
 pub static ALL_SPANS: Setting = Setting {

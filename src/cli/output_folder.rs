@@ -24,6 +24,8 @@ pub const TRACE: &str = "trace.gputrace";
 pub const FOLDED: &str = "flame.folded";
 pub const DRAWING: &str = "flame.svg";
 pub const SUMMARY: &str = "summary.txt";
+/// What the program of `run --live` writes to the terminal.
+pub const OUTPUT_LOG: &str = "output.log";
 /// Every file that a run leaves in its folder.
 pub const FILES: [&str; 4] = [TRACE, FOLDED, DRAWING, SUMMARY];
 /// Those that are made of the trace.
@@ -115,6 +117,12 @@ impl OutputFolder {
 
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// A new file of the folder, to be written as it comes.
+    pub fn create(&self, name: &str) -> Result<File, Failure> {
+        let path = self.file(name);
+        create(&path).map_err(|error| unwritable("write", &path, &error))
     }
 
     /// Writes a file of the folder, which appears whole or not at all and replaces a file of its name.

@@ -20,19 +20,21 @@ use gputrace_collector::spans;
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::otlp::{self, Audience, Sending, Sinks};
-use crate::cli::output_folder::{FILES, OutputFolder, SetAside, TRACE};
+use crate::cli::output_folder::{FILES, OUTPUT_LOG, OutputFolder, SetAside, TRACE};
 use crate::cli::settings::Settings;
 use crate::cli::talk::{say, say_text};
+use crate::cli::top::live;
 use crate::cli::{
     exit_code, flight_recorder, library, options, outputs, printable, spare_folder, unseen, variables,
 };
 use crate::launch::child::{self, Program};
-use crate::launch::control::About;
+use crate::launch::control::{About, Control};
 use crate::launch::descendants::{Seen, Watch};
 use crate::launch::extract::Libraries;
 use crate::launch::private_folder::{self, SessionFolder};
 use crate::launch::signals::{self, Before};
 use crate::launch::{descriptors, ending, environment, refusal, sanitizer_runtime, untraced};
+use crate::sampling;
 
 /// How long the processes that the command leaves behind may take to end, if they are about to.
 const GRACE: Duration = Duration::from_millis(500);
@@ -46,6 +48,8 @@ pub struct RunRequest {
     pub name: OsString,
     pub settings: Settings,
     pub simulate: bool,
+    /// Whether the terminal shows a screen while the command runs.
+    pub is_live: bool,
     /// Whether the summary shows what only experts look for.
     pub verbose: bool,
     /// Why the command's own program cannot be traced, if that is known beforehand.
@@ -139,13 +143,16 @@ impl Preparation {
                 .hint("set TMPDIR to a writable folder with a short path")
         })?;
         let libraries = library::for_session(&session)?;
-        let earlier = folder.set_aside(&FILES)?;
+        let names: Vec<&str> = FILES.into_iter().chain([OUTPUT_LOG]).collect();
+        let earlier = folder.set_aside(&names)?;
         Ok(Preparation { folder, session, libraries, earlier })
     }
 
     /// Leaves the output folder as it was.
     fn undo(self) {
-        let _ = fs::remove_file(self.folder.file(TRACE));
+        for name in [TRACE, OUTPUT_LOG] {
+            let _ = fs::remove_file(self.folder.file(name));
+        }
         drop(self.earlier);
         self.folder.discard_if_empty();
     }
@@ -169,6 +176,7 @@ impl Preparation {
             max_bytes: limits.max_bytes,
             rotation: None,
             on_trace_event: Some(say_at_once),
+            device_sampler: sampling::of_session(request.settings.device_metrics),
         }
     }
 
@@ -213,13 +221,24 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
     let is_flight_recorder = request.settings.limits.flight.is_some();
     let control =
         flight_recorder::listen(Ok(preparation.session.path()), about, recorder.handle(), is_flight_recorder);
-    let program = match child::start(&request.command, &variables, before) {
+    let undo = |control, recorder, preparation: Preparation| {
+        before.restore_all();
+        drop::<(Option<Control>, Recorder<Sinks>)>((control, recorder));
+        preparation.undo();
+    };
+    let live = request.is_live.then(|| live::Prepared::new(&preparation.folder)).transpose();
+    let mut live = match live {
+        Ok(live) => live,
+        Err(failure) => {
+            undo(control, recorder, preparation);
+            return Err(not_started(failure));
+        }
+    };
+    let streams = live.as_mut().map(|live| std::mem::take(&mut live.streams)).unwrap_or_default();
+    let program = match child::start(&request.command, &variables, before, streams) {
         Ok(program) => program,
         Err(error) => {
-            before.restore_all();
-            drop(control);
-            drop(recorder);
-            preparation.undo();
+            undo(control, recorder, preparation);
             if descriptors::is_shortage(&error) {
                 let message = format!("cannot run the command under gputrace: {}", reason(&error));
                 return Err(not_started(Failure::new(message)));
@@ -229,7 +248,9 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
     };
     let Preparation { folder, session, earlier, .. } = preparation;
     earlier.remove();
+    let showing = live.map(|live| live.start(session.path()));
     let (status, seen) = wait_for(program, &recorder).map_err(|error| cannot_wait(&error))?;
+    drop(showing);
     // What was recorded is written now, whatever is wrong with it; the exit code stays the command's.
     match recorder.finish(GRACE) {
         Ok(recording) => write_outputs(request, recording, &folder, sending, &seen, before),

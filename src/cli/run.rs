@@ -10,6 +10,7 @@ use crate::cli::options::{Reader, SETTINGS};
 use crate::cli::recording::{self, RunRequest};
 use crate::cli::settings::{Limits, Settings};
 use crate::cli::talk::say;
+use crate::cli::top::live;
 use crate::cli::{misplaced, no_subcommand, variables};
 use crate::launch::traceable;
 
@@ -20,13 +21,14 @@ pub fn command() -> Command {
         .after_help(
             "gputrace help OPTION describes an option in full.\n\
              Writes trace.gputrace, flame.folded, flame.svg and summary.txt; the summary also on stderr.\n\
-             Files of these four names that an earlier run left in the folder are replaced.\n\
-             Each option but --simulate and --verbose has a variable for auto-collect: gputrace help variables.\n\
+             Files of these names, and output.log, that an earlier run left in the folder are replaced.\n\
+             Each option but --simulate, --live and -v has a variable for auto-collect: gputrace help variables.\n\
              A signal that is sent to run is passed on to CMD; one that is sent both to run and to its process\n\
              group (timeout does that) may arrive more than once.",
         )
         .args(SETTINGS.iter().filter(|setting| setting.reader != Reader::Daemon).filter_map(|setting| setting.argument()))
         .arg(simulate())
+        .arg(live())
         .arg(verbose())
         .arg(json())
         .arg(
@@ -51,6 +53,13 @@ fn simulate() -> Arg {
         .help("Put the simulated driver in front of the real one; for programs that use the driver API")
 }
 
+fn live() -> Arg {
+    Arg::new("live")
+        .long("live")
+        .action(ArgAction::SetTrue)
+        .help("Show the screen of gputrace top while CMD runs; its terminal output goes to output.log")
+}
+
 /// `-v` of everything that prints a summary.
 pub fn verbose() -> Arg {
     Arg::new("verbose")
@@ -69,6 +78,10 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     if let Some(pid) = matches.get_one::<OsString>("pid") {
         return Err(no_subcommand::attaching(Some(pid)));
     }
+    let is_live = matches.get_flag("live");
+    if let Some(refusal) = live::refusal().filter(|_| is_live) {
+        return Err(refusal);
+    }
     variables::warn_about_unknown();
     let command: Vec<OsString> = matches.get_many("command").into_iter().flatten().cloned().collect();
     let untraceable = command.first().and_then(|program| traceable::why_not(program));
@@ -83,6 +96,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         command,
         settings: Settings::new(matches, Limits::new(matches)?),
         simulate: matches.get_flag("simulate"),
+        is_live,
         verbose: matches.get_flag("verbose"),
         untraceable: untraceable.map(|why| why.text),
         json: matches.get_one::<PathBuf>("json").cloned(),

@@ -10,7 +10,8 @@ use gputrace_collector::flame::{GroupBy, RangePosition};
 use crate::cli::failure::Failure;
 use crate::cli::given::Given;
 use crate::cli::kind::OFF;
-use crate::cli::{exit_code, max_size, options, otlp, seconds, variables};
+use crate::cli::{device_metrics, exit_code, max_size, options, otlp, seconds, variables};
+use crate::sampling::DeviceMetricsRequest;
 
 /// All that a recording needs to know.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub struct Settings {
     pub hands_on: bool,
     pub limits: Limits,
     pub flames: Flames,
+    pub device_metrics: DeviceMetricsRequest,
     pub otlp: otlp::Request,
 }
 
@@ -59,9 +61,16 @@ impl Settings {
             hands_on: hands_on && variables::switched_off().is_none(),
             limits,
             flames: Flames::new(matches),
+            device_metrics: device_metrics(&given),
             otlp: otlp::Request::new(&given),
         }
     }
+}
+
+/// The option's value, else the variable's; one that makes no sense was warned about.
+fn device_metrics(given: &Given<'_>) -> DeviceMetricsRequest {
+    let variable = || device_metrics::parse(options::DEVICE_METRICS.variable_text()?.trim()).ok();
+    given.option(&options::DEVICE_METRICS).or_else(variable).unwrap_or(device_metrics::USUAL)
 }
 
 impl Limits {

@@ -5,8 +5,9 @@ use std::ffi::OsString;
 use std::io;
 use std::mem::zeroed;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
+use crate::launch::pty::Streams;
 use crate::launch::signals::{self, Before};
 use crate::launch::{descriptors, inherited};
 
@@ -15,11 +16,23 @@ pub struct Program {
     child: Child,
 }
 
-/// Starts `command` with `environment` laid over ours and the signal state of `before`.
-pub fn start(command: &[OsString], environment: &[(&str, OsString)], before: Before) -> io::Result<Program> {
+/// Starts `command` with `environment` laid over ours, the signal state of `before`, and `streams` in place
+/// of our stdin, stdout and stderr.
+pub fn start(
+    command: &[OsString],
+    environment: &[(&str, OsString)],
+    before: Before,
+    streams: Streams,
+) -> io::Result<Program> {
     let [program, arguments @ ..] = command else { return Err(io::ErrorKind::InvalidInput.into()) };
     let mut builder = Command::new(program);
     builder.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
+    let attach = [Command::stdin::<Stdio>, Command::stdout::<Stdio>, Command::stderr::<Stdio>];
+    for (attach, stream) in attach.into_iter().zip(streams) {
+        if let Some(stream) = stream {
+            attach(&mut builder, stream.into());
+        }
+    }
     // SAFETY: the closure runs between fork and exec and makes async-signal-safe calls only:
     // sigaction, pthread_sigmask, signal, setrlimit and close on plain copied data.
     unsafe {

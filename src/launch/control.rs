@@ -23,6 +23,11 @@ use serde_json::{Value, json};
 pub const SOCKET: &str = "control";
 pub const STATUS: &str = "status";
 pub const DUMP: &str = "dump";
+/// Makes the session's programs record, or pauses them.
+pub const START: &str = "start";
+pub const STOP: &str = "stop";
+/// How long programs may take to begin or to pause.
+pub const RECORDING_LIMIT: Duration = Duration::from_secs(10);
 /// Asks for the live tables, which `gputrace top` shows.
 pub const TABLES: &str = "tables";
 /// How long a dump may take that somebody waits for.
@@ -184,6 +189,10 @@ fn answer(peer: UnixStream, about: &About, handle: &Handle) -> io::Result<()> {
     let answer = match question.trim_end() {
         STATUS => status(about, handle),
         TABLES => json!({ "tables": about.live_view.tables() }),
+        START | STOP => {
+            let change = handle.set_recording(question.trim_end() == START, RECORDING_LIMIT);
+            serde_json::to_value(change).unwrap_or_default()
+        }
         DUMP => match handle.dump_and_wait(DumpReason::Request, DUMP_LIMIT) {
             Ok(path) => json!({ "dump": std::path::absolute(&path).unwrap_or(path) }),
             Err(why) => json!({ "error": why }),

@@ -9,6 +9,7 @@ pub mod environment;
 pub mod extract;
 pub mod inherited;
 pub mod private_folder;
+pub mod pty;
 pub mod refusal;
 pub mod sanitizer_runtime;
 pub mod signals;

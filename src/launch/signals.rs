@@ -15,6 +15,7 @@ use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use libc::{c_int, c_void, pid_t, siginfo_t};
@@ -31,6 +32,9 @@ static EARLY: AtomicU64 = AtomicU64::new(0);
 
 /// Whether a signal asked this process to end while only its outputs were left to write.
 static END_WANTED: AtomicBool = AtomicBool::new(false);
+
+/// What is done before this process ends by its own abort.
+static BEFORE_ABORT: OnceLock<extern "C" fn()> = OnceLock::new();
 
 /// One more than the highest signal of Linux.
 const SIGNALS: usize = 65;
@@ -89,7 +93,12 @@ extern "C" fn pass_on(signal: c_int, info: *mut siginfo_t, _context: *mut c_void
         let value = (code == libc::SI_QUEUE).then(|| (*info).si_value().sival_ptr as usize);
         // What this process raises itself, by abort() for one, is its own, and so is its processor time.
         let is_ours = sender == Some(libc::getpid()) || sender.is_none() && signal == libc::SIGXCPU;
-        if !is_ours {
+        if is_ours && signal == libc::SIGABRT {
+            // abort() raises the signal again once this handler returns.
+            if let Some(before) = BEFORE_ABORT.get() {
+                before();
+            }
+        } else if !is_ours {
             let program = PROGRAM.load(Ordering::SeqCst);
             if program == 0 {
                 pass_on_early(signal);
@@ -263,6 +272,12 @@ fn take_end(signal: c_int) {
         action.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
         libc::sigaction(signal, &raw const action, null_mut());
     }
+}
+
+/// Calls `act`, which must be async-signal-safe, before this process ends by its own abort.
+pub fn before_own_abort(act: extern "C" fn()) {
+    // Once is enough: a process shows one screen.
+    let _ = BEFORE_ABORT.set(act);
 }
 
 /// For a command without a program: signals that end a process set [`is_end_wanted`]. What this process was

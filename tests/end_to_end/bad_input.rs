@@ -319,7 +319,7 @@ fn trace_of_a_newer_format_is_refused() {
     fs::write(&newer, &bytes).unwrap();
     let own = env!("CARGO_PKG_VERSION");
     let expected = format!(
-        "gputrace: the trace file DIR/newer needs gputrace 12.3.4 or newer: it has format version 2.3, and this is \
+        "gputrace: the trace file DIR/newer needs gputrace 12.3.4 or newer: it has format version 2.4, and this is \
          gputrace {own}, which reads version 1\n"
     );
     for command in [&["report"][..], &["flamegraph"], &["export", "--format", "otlp-json"]] {

@@ -72,6 +72,7 @@ fn read(traced: &Traced) -> HashMap<u32, Seen> {
             | Batch::SizeLimit(_)
             | Batch::SeriesFile(_)
             | Batch::Definitions { .. }
+            | Batch::DeviceSamples(_)
             | Batch::Unrecorded(_)
             | Batch::SessionEnd { .. } => {}
         }

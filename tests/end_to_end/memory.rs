@@ -80,8 +80,8 @@ fn allocations_that_are_freed_at_once_are_temporary() {
 }
 
 #[test]
-fn memory_of_a_killed_program_is_known() {
-    if !python("memory::memory_of_a_killed_program_is_known") {
+fn killed_program_leaves_what_it_held() {
+    if !python("memory::killed_program_leaves_what_it_held") {
         return;
     }
     let traced = run_command("python3").arg(program()).arg("killed").go();

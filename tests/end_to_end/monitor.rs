@@ -58,6 +58,8 @@ fn monitor_writes_each_sample_as_a_line_of_json() {
     ] {
         assert_eq!(last.pointer(pointer), Some(&value), "{pointer}: {last}");
     }
+    let read_us = last["read_us"].as_f64().unwrap();
+    assert!(read_us > 0.0 && read_us < 50_000.0, "{read_us}");
     let times: Vec<f64> = lines.iter().map(|line| line["wall_time"].as_f64().unwrap()).collect();
     assert!(times.windows(2).all(|pair| pair[0] < pair[1]), "{times:?}");
 }

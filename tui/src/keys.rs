@@ -18,6 +18,8 @@ pub enum Action {
     Quit,
     /// Stop the program until the shell continues it.
     Stop,
+    /// Give this control character to the program behind the screen.
+    Pass(u8),
     /// Send a signal to a process; the user confirmed it.
     Signal(Pending),
 }
@@ -38,10 +40,23 @@ pub const HELP: [(&str, &str); 12] = [
     ("K", "kill the selected process: SIGKILL, after y"),
 ];
 
+/// What stands in place of the first line of [`HELP`] while a program runs behind the screen.
+pub const PROGRAM_HELP: (&str, &str) =
+    ("q, Ctrl-C", "q: show the program's output; Ctrl-C, -\\, -D and -Z are the program's");
+
+/// Ctrl-\ comes as Ctrl-4, which terminals do not tell from it.
+const PASSED: [(char, u8); 4] = [('c', 0x03), ('d', 0x04), ('4', 0x1c), ('\\', 0x1c)];
+
 /// Handles one key.
 pub fn key(event: KeyEvent, view: &mut View, scene: &Scene) -> Action {
     if event.kind == KeyEventKind::Release {
         return Action::Nothing;
+    }
+    if view.is_of_program
+        && event.modifiers.contains(KeyModifiers::CONTROL)
+        && let Some((_, byte)) = PASSED.iter().find(|(letter, _)| event.code == KeyCode::Char(*letter))
+    {
+        return Action::Pass(*byte);
     }
     if event.code == KeyCode::Char('c') && event.modifiers.contains(KeyModifiers::CONTROL) {
         return Action::Quit;
@@ -227,5 +242,17 @@ mod tests {
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         view.edits_filter = true;
         assert_eq!(key(interrupt, &mut view, &scene()), Action::Quit);
+    }
+
+    #[test]
+    fn keys_for_signals_are_the_programs_that_runs_behind_the_screen() {
+        let mut view = View { is_of_program: true, ..View::default() };
+        for (letter, byte) in [('c', 3), ('d', 4), ('4', 0x1c)] {
+            let pressed = KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL);
+            assert_eq!(key(pressed, &mut view, &scene()), Action::Pass(byte), "{letter}");
+        }
+        let stop = KeyEvent::new(KeyCode::Char('z'), KeyModifiers::CONTROL);
+        assert_eq!((key(stop, &mut view, &scene()), press("q", &mut view)), (Action::Stop, Action::Quit));
+        assert_eq!(press("d", &mut view), Action::Nothing);
     }
 }

@@ -21,7 +21,7 @@ pub use keys::{Action, key};
 pub use palette::{Glyphs, Palette};
 pub use plain::plain;
 pub use scene::{DeviceView, ProcessRow, Scene, SessionView, TableRow, Tables};
-pub use terminal::{Terminal, TerminalError};
+pub use terminal::{Terminal, TerminalError, restore};
 pub use view::{Pending, ProcessOrder, Tab, View};
 
 #[cfg(test)]

@@ -332,3 +332,13 @@ fn scene_is_json_with_units_in_its_names() {
     assert_eq!(json["processes"][0]["is_traced"], true);
     assert_eq!(json["sessions"][0]["tables"]["kernels"][0]["total_ns"], 3_000_000);
 }
+
+#[test]
+fn narrow_tables_keep_names() {
+    for columns in [24, 30, 40, 45, 50, 59] {
+        let shown = |tab| text(&scene(), &View { tab, ..View::default() }, (columns, 40));
+        let (processes, kernels) = (shown(Tab::Processes), shown(Tab::Kernels));
+        assert!(processes.contains("2 host") && processes.contains("python"), "{columns}: {processes}");
+        assert!(kernels.contains("75.0 %") && kernels.contains("softmax"), "{columns}: {kernels}");
+    }
+}

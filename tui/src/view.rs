@@ -90,6 +90,8 @@ pub struct View {
     /// Index of the session whose tables are shown.
     pub session: usize,
     pub pending: Option<Pending>,
+    /// Whether a program runs behind this screen: keys that a terminal turns into signals go to it.
+    pub is_of_program: bool,
     /// What the last key did or could not do.
     pub message: String,
 }

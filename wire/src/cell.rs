@@ -38,6 +38,7 @@ pub mod kind {
     pub const ANCHOR: u16 = 2;
     pub const EPOCH_BEGIN: u16 = 3;
     pub const GAP: u16 = 4;
+    pub const RECORDING: u16 = 5;
 
     pub const LAUNCH: u16 = 16;
     pub const GRAPH_LAUNCH: u16 = 17;
@@ -75,6 +76,8 @@ pub mod flag {
     pub const PER_THREAD_STREAM: u8 = 4;
     /// The call does not wait for the device (an `Async` entry).
     pub const ASYNC: u8 = 8;
+    /// The session was paused: the entry says which device records are not to be counted, and nothing else.
+    pub const PAUSED: u8 = 16;
 }
 
 impl Cell {

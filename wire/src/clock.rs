@@ -97,6 +97,27 @@ pub mod mark {
             EpochBegin { epoch: cell.u32_at(4), ticks: cell.u64_at(8) }
         }
     }
+
+    /// From here on the process records, or is paused. One cell, in the service thread's ring.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Recording {
+        pub is_on: bool,
+        /// 0: since the process's session began.
+        pub ticks: u64,
+    }
+
+    impl Recording {
+        pub fn to_cell(&self) -> Cell {
+            let mut cell = Cell::new(kind::RECORDING, 1, 0);
+            cell.put_u8(4, self.is_on.into());
+            cell.put_u64(8, self.ticks);
+            cell
+        }
+
+        pub fn from_cell(cell: &Cell) -> Recording {
+            Recording { is_on: cell.u8_at(4) != 0, ticks: cell.u64_at(8) }
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -113,5 +134,9 @@ mod tests {
         assert_eq!(ThreadBegin::from_cell(&begin.to_cell()), begin);
         let epoch = EpochBegin { epoch: 9, ticks: 10 };
         assert_eq!(EpochBegin::from_cell(&epoch.to_cell()), epoch);
+        for is_on in [false, true] {
+            let recording = Recording { is_on, ticks: 11 };
+            assert_eq!(Recording::from_cell(&recording.to_cell()), recording);
+        }
     }
 }

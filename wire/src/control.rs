@@ -20,6 +20,11 @@ pub struct Control {
     /// CLOCK_MONOTONIC of the collector's last reading of the rings, so that a producer can detect that the
     /// collector is gone.
     pub heartbeat_ns: AtomicU64,
+    /// Whether the session records, as the collector wants it: a number that grows with each change, times
+    /// two, plus 1 to pause. 0: as the process was started.
+    pub recording_wanted: AtomicU32,
+    /// The last `recording_wanted` that the service thread has put into effect.
+    pub recording_done: AtomicU32,
 }
 
 #[cfg(not(loom))]

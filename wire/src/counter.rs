@@ -51,10 +51,16 @@ pub enum Counter {
     CallersUnread = 19,
     /// Calls that came while another thread of the process was starting the session.
     BeforeSession = 20,
+    /// Calls that succeeded while the session was paused, by what they did. They are in no other count.
+    PausedLaunches = 21,
+    PausedGraphLaunches = 22,
+    PausedCopies = 23,
+    PausedFills = 24,
+    PausedWaits = 25,
 }
 
 impl Counter {
-    pub const COUNT: usize = 21;
+    pub const COUNT: usize = 26;
 
     pub const ALL: [Counter; Self::COUNT] = [
         Counter::NoRing,
@@ -78,6 +84,11 @@ impl Counter {
         Counter::RangesTooDeep,
         Counter::CallersUnread,
         Counter::BeforeSession,
+        Counter::PausedLaunches,
+        Counter::PausedGraphLaunches,
+        Counter::PausedCopies,
+        Counter::PausedFills,
+        Counter::PausedWaits,
     ];
 
     /// The reason as reports print it.
@@ -104,6 +115,11 @@ impl Counter {
             Counter::RangesTooDeep => "ranges_too_deep",
             Counter::CallersUnread => "callers_unread",
             Counter::BeforeSession => "before_session",
+            Counter::PausedLaunches => "paused_launches",
+            Counter::PausedGraphLaunches => "paused_graph_launches",
+            Counter::PausedCopies => "paused_copies",
+            Counter::PausedFills => "paused_memsets",
+            Counter::PausedWaits => "paused_waits",
         }
     }
 
@@ -118,6 +134,11 @@ impl Counter {
                 | Counter::WaitedNs
                 | Counter::UnknownAbi
                 | Counter::UnknownHandle
+                | Counter::PausedLaunches
+                | Counter::PausedGraphLaunches
+                | Counter::PausedCopies
+                | Counter::PausedFills
+                | Counter::PausedWaits
         )
     }
 }

@@ -3,10 +3,10 @@
 use gputrace_wire::call::Detail;
 
 use crate::aggregate::{
-    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, StackKey, Stacks,
-    Streams, Transfers,
+    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, SampledDevices,
+    StackKey, Stacks, Streams, Transfers,
 };
-use crate::batch::{ProcessBegin, SessionBegin};
+use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::memory::MemoryLedger;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Made, Operation, What};
@@ -20,6 +20,7 @@ pub struct Aggregates {
     /// Graph launches that were recorded as a whole.
     pub graphs: Graphs,
     pub devices: Devices,
+    pub sampled_devices: SampledDevices,
     pub calls: Calls,
     pub failures: Failures,
     pub memory: MemoryLedger,
@@ -51,14 +52,14 @@ impl Sink for Aggregates {
     fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
         let process = operation.process;
         let duration_ns = operation.timing.map(|timing| timing.duration_ns);
-        let device = self.devices.add(process, operation.device, operation.timing, definitions);
+        let device = self.devices.add(operation, definitions);
         self.streams.add(operation);
         let is_node = operation.graph.is_some() && operation.what != What::Graph;
         self.graph_node_calls += u64::from(is_node);
         let leaf = match operation.what {
             What::Kernel(kernel) => {
                 self.kernels.add(process, &kernel, device, duration_ns);
-                self.anomalies.add(operation);
+                self.anomalies.add(operation, device);
                 Leaf::Kernel(kernel.name)
             }
             What::Copy { direction, bytes, .. } => {
@@ -76,6 +77,11 @@ impl Sink for Aggregates {
             }
         };
         self.device_stacks.add(key_of(operation, leaf), duration_ns);
+    }
+
+    fn device_samples(&mut self, samples: &DeviceSamples) {
+        self.sampled_devices.add(samples);
+        self.anomalies.explain(&self.devices, &self.sampled_devices);
     }
 
     fn process_ends(&mut self, process: u32, _: u64, _: &Definitions) {
@@ -162,6 +168,8 @@ mod tests {
     use gputrace_wire::cell::kind;
 
     use super::*;
+    use crate::aggregate::Cause;
+    use crate::model::before::Before;
     use crate::model::operation::{Direction, GraphNode, Kernel, Timing, Verdict};
 
     fn operation() -> impl Strategy<Value = Operation> {
@@ -183,7 +191,11 @@ mod tests {
             |(what, timing, process, device, node, thread)| Operation {
                 process,
                 what,
-                call: thread.map(|thread| call(process, thread)),
+                call: thread.map(|thread| {
+                    let before = Before { from: thread, to: device, ..Before::default() };
+                    let start_ns = timing.map_or(0, |(start_ns, ns)| start_ns.saturating_sub(ns));
+                    HostCall { start_ns, before, ..call(process, thread) }
+                }),
                 timing: timing.map(|(start_ns, duration_ns)| Timing { start_ns, duration_ns }),
                 device,
                 context: 0,
@@ -256,6 +268,9 @@ mod tests {
             let (operations, timed, busy) = (device.operations, device.timed, device.busy.busy_ns());
             let (ordinal, span) = (device.device.ordinal, device.busy.span_ns());
             facts.push(format!("{ordinal} {operations} {timed} {busy} {span:?}"));
+            let (_, idle) = device.busy.clone().into_sums();
+            facts.push(format!("{:?}", Cause::ALL.map(|cause| idle.of(cause))));
+            facts.push(format!("{:?}", idle.lines()));
         }
         facts.extend(aggregates.calls.iter().map(|entry| format!("{entry:?}")));
         facts.push(format!("{:?} {:?}", aggregates.transfers, aggregates.graphs.sorted()));

@@ -1,7 +1,7 @@
 //! Outliers: runs of kernels that took far longer than usual, with the worst run of each kernel.
 
-use crate::aggregate::KernelKey;
 use crate::aggregate::bounded::Bounded;
+use crate::aggregate::{DeviceMoment, Devices, KernelKey, SampledDevices};
 use crate::model::operation::{Anomaly, HostCall, Kernel, Operation, Timing, Verdict, What};
 
 /// Kernels that have a row.
@@ -25,15 +25,42 @@ pub struct Outlier {
     pub call: Option<HostCall>,
     /// The stack that it is charged to: of a node of a graph, the stack that captured it. 0 for none.
     pub stack: u32,
+    /// Index of the device in [`Devices`].
+    pub device: usize,
+    /// What the device did then, once its samples are known.
+    moment: Option<DeviceMoment>,
 }
 
 impl Outlier {
     #[cold]
-    fn new(operation: &Operation, kernel: Kernel, timing: Timing, anomaly: Anomaly) -> Outlier {
+    fn new(
+        operation: &Operation,
+        device: usize,
+        kernel: Kernel,
+        timing: Timing,
+        anomaly: Anomaly,
+    ) -> Outlier {
         let launched = operation.call.as_ref().map_or(0, |call| call.stack);
         let made = operation.graph.and_then(|node| node.made).map_or(0, |made| made.stack);
         let stack = if made != 0 { made } else { launched };
-        Outlier { kernel, anomaly, timing, call: operation.call.clone(), stack }
+        Outlier { kernel, anomaly, timing, call: operation.call.clone(), stack, device, moment: None }
+    }
+
+    /// What the device did at the time of the run, if it was sampled. With `is_last`, no more samples come.
+    fn find_moment(
+        &self,
+        devices: &Devices,
+        sampled: &SampledDevices,
+        is_last: bool,
+    ) -> Option<DeviceMoment> {
+        let Timing { start_ns, duration_ns } = self.timing;
+        let device = &devices.get(self.device)?.device;
+        sampled.moment(device, start_ns, start_ns.saturating_add(duration_ns), is_last)
+    }
+
+    /// The same at the end of the stream.
+    pub fn moment(&self, devices: &Devices, sampled: &SampledDevices) -> Option<DeviceMoment> {
+        self.moment.or_else(|| self.find_moment(devices, sampled, true))
     }
 
     fn over_ns(&self) -> u64 {
@@ -49,21 +76,33 @@ pub struct Anomalies {
     pub beyond: u64,
     /// Runs of kernels that have no history, since there are too many.
     pub unjudged: u64,
+    /// Kernels whose worst run waits for samples of its time.
+    unexplained: Vec<KernelKey>,
 }
 
 impl Anomalies {
     #[inline]
-    pub fn add(&mut self, operation: &Operation) {
+    pub fn add(&mut self, operation: &Operation, device: usize) {
         match operation.verdict {
             Verdict::None | Verdict::Usual => {}
             Verdict::Unjudged => self.unjudged += 1,
-            Verdict::Outlier(anomaly) => self.outlier(operation, anomaly),
+            Verdict::Outlier(anomaly) => self.outlier(operation, device, anomaly),
         }
+    }
+
+    /// Notes what devices did at the worst runs, as far as samples have come: they are kept for minutes only.
+    pub fn explain(&mut self, devices: &Devices, sampled: &SampledDevices) {
+        let Anomalies { kernels, unexplained, .. } = self;
+        unexplained.retain(|key| {
+            let Some(known) = kernels.get_mut(key) else { return false };
+            known.worst.moment = known.worst.find_moment(devices, sampled, false);
+            known.worst.moment.is_none()
+        });
     }
 
     #[cold]
     #[inline(never)]
-    fn outlier(&mut self, operation: &Operation, anomaly: Anomaly) {
+    fn outlier(&mut self, operation: &Operation, device: usize, anomaly: Anomaly) {
         let (What::Kernel(kernel), Some(timing)) = (operation.what, operation.timing) else { return };
         self.runs += 1;
         let key = KernelKey { process: operation.process, name: kernel.name };
@@ -71,7 +110,7 @@ impl Anomalies {
         let new = || KernelOutliers {
             runs: 0,
             over_ns: 0,
-            worst: Outlier::new(operation, kernel, timing, anomaly),
+            worst: Outlier::new(operation, device, kernel, timing, anomaly),
         };
         let Some(known) = self.kernels.row(key, new) else {
             self.beyond += 1;
@@ -80,7 +119,12 @@ impl Anomalies {
         known.runs += 1;
         known.over_ns = known.over_ns.saturating_add(over_ns);
         if over_ns > known.worst.over_ns() {
-            known.worst = Outlier::new(operation, kernel, timing, anomaly);
+            known.worst = Outlier::new(operation, device, kernel, timing, anomaly);
+        } else if known.runs > 1 {
+            return;
+        }
+        if !self.unexplained.contains(&key) {
+            self.unexplained.push(key);
         }
     }
 
@@ -114,11 +158,11 @@ mod tests {
     fn outliers_are_added_up_and_the_worst_is_kept() {
         let mut anomalies = Anomalies::default();
         for duration_ns in [150, 900, 200] {
-            anomalies.add(&outlier(1, duration_ns));
+            anomalies.add(&outlier(1, duration_ns), 0);
         }
-        anomalies.add(&outlier(2, 5_000));
-        anomalies.add(&Operation { verdict: Verdict::Usual, ..outlier(1, 9_999) });
-        anomalies.add(&Operation { verdict: Verdict::Unjudged, ..outlier(3, 9_999) });
+        anomalies.add(&outlier(2, 5_000), 0);
+        anomalies.add(&Operation { verdict: Verdict::Usual, ..outlier(1, 9_999) }, 0);
+        anomalies.add(&Operation { verdict: Verdict::Unjudged, ..outlier(3, 9_999) }, 0);
         let all: Vec<_> = anomalies.sorted();
         let rows: Vec<_> = all
             .iter()
@@ -131,8 +175,8 @@ mod tests {
     #[test]
     fn outliers_of_kernels_without_a_row_are_counted() {
         let mut anomalies = Anomalies::default();
-        (0..KERNELS_MAX as u32 + 7).for_each(|name| anomalies.add(&outlier(name, 500)));
-        anomalies.add(&outlier(0, 500));
+        (0..KERNELS_MAX as u32 + 7).for_each(|name| anomalies.add(&outlier(name, 500), 0));
+        anomalies.add(&outlier(0, 500), 0);
         assert_eq!((anomalies.sorted().len(), anomalies.beyond), (KERNELS_MAX, 7));
         assert_eq!(anomalies.runs, KERNELS_MAX as u64 + 8);
     }

@@ -3,8 +3,9 @@
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::Busy;
+use crate::aggregate::idle::Lead;
 use crate::model::definitions::{Definitions, Device};
-use crate::model::operation::Timing;
+use crate::model::operation::Operation;
 
 /// Devices kept; a process that invents more has them counted as the last.
 const DEVICES_MAX: usize = 256;
@@ -31,22 +32,17 @@ pub struct Devices {
 impl Devices {
     /// Counts an operation and returns its device's index.
     #[inline]
-    pub fn add(
-        &mut self,
-        process: u32,
-        ordinal: u32,
-        timing: Option<Timing>,
-        definitions: &Definitions,
-    ) -> usize {
+    pub fn add(&mut self, operation: &Operation, definitions: &Definitions) -> usize {
+        let (process, ordinal) = (operation.process, operation.device);
         let index = match self.indices.get(&(process, ordinal)) {
             Some(index) => *index,
             None => self.find(process, ordinal, definitions),
         };
         if let Some(device) = self.list.get_mut(index) {
             device.operations += 1;
-            if let Some(timing) = timing {
+            if let Some(timing) = operation.timing {
                 device.timed += 1;
-                device.busy.add(timing.start_ns, timing.duration_ns);
+                device.busy.add(timing.start_ns, timing.duration_ns, Lead::new(operation, timing));
             }
         }
         index
@@ -93,6 +89,7 @@ mod tests {
 
     use super::*;
     use crate::batch::Definition;
+    use crate::model::operation::{Timing, Verdict, What};
 
     #[test]
     fn device_of_many_processes_is_one_and_ordinals_of_exited_ones_are_forgotten() {
@@ -103,7 +100,18 @@ mod tests {
         let mut devices = Devices::default();
         for process in 0..1_000 {
             let timing = Some(Timing { start_ns: u64::from(process) * 100, duration_ns: 10 });
-            assert_eq!(devices.add(process, 0, timing, &definitions), 0);
+            let operation = Operation {
+                process,
+                what: What::Graph,
+                call: None,
+                timing,
+                device: 0,
+                context: 0,
+                stream: 0,
+                graph: None,
+                verdict: Verdict::None,
+            };
+            assert_eq!(devices.add(&operation, &definitions), 0);
             assert_eq!(devices.indices.len(), 2.min(process as usize + 1));
             if process > 0 {
                 devices.process_ends(process);

@@ -1,5 +1,6 @@
 //! What a format looks up about a trace: names, devices, and times on the clock that outputs show.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use gputrace_wire::caller::Caller;
@@ -70,6 +71,8 @@ pub struct Trace<'a> {
     pub begin_unix_ns: u64,
     /// By process: what is added to CLOCK_MONOTONIC to get the time since the Unix epoch.
     to_unix_ns: FxHashMap<u32, i128>,
+    /// The process that was looked up last, and what is added to its times.
+    last_to_unix_ns: Cell<(u32, i128)>,
 }
 
 impl<'a> Trace<'a> {
@@ -104,16 +107,19 @@ impl<'a> Trace<'a> {
             devices,
             begin_unix_ns: totals.sessions.iter().map(Session::start_realtime_ns).min().unwrap_or(0),
             to_unix_ns: FxHashMap::default(),
+            last_to_unix_ns: Cell::default(),
         }
     }
 
     pub(super) fn process_begins(&mut self, number: u32, session: &SessionBegin) {
         let offset = i128::from(session.realtime_ns) - i128::from(session.monotonic_ns);
         self.to_unix_ns.insert(number, offset);
+        self.last_to_unix_ns.set((number, offset));
     }
 
     /// A time on CLOCK_MONOTONIC as nanoseconds since the Unix epoch, by its session's clocks: the processes
     /// of one session have one clock.
+    #[inline]
     pub fn unix_ns(&self, process: u32, monotonic_ns: u64) -> u64 {
         u64::try_from(self.since_epoch_ns(process, monotonic_ns).max(0)).unwrap_or(u64::MAX)
     }
@@ -123,8 +129,14 @@ impl<'a> Trace<'a> {
         self.since_epoch_ns(process, monotonic_ns).clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 
+    #[inline]
     fn since_epoch_ns(&self, process: u32, monotonic_ns: u64) -> i128 {
-        i128::from(monotonic_ns) + self.to_unix_ns.get(&process).copied().unwrap_or(0)
+        let (last, mut offset) = self.last_to_unix_ns.get();
+        if last != process {
+            offset = self.to_unix_ns.get(&process).copied().unwrap_or(0);
+            self.last_to_unix_ns.set((process, offset));
+        }
+        i128::from(monotonic_ns) + offset
     }
 
     /// A process that is kept. Past 65 536 exited processes, the first to exit are not.

@@ -8,6 +8,7 @@
 mod block;
 mod dumps;
 mod kept;
+mod kept_samples;
 mod marks;
 mod scan;
 mod snapshot;

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 
-use crate::batch::{Batch, Excerpt, LeftOut, ProcessEnd, SessionBegin};
+use crate::batch::{Batch, DeviceSamples, Excerpt, LeftOut, ProcessEnd, SessionBegin};
 use crate::flight_recorder::block::Block;
 use crate::flight_recorder::kept::Kept;
+use crate::flight_recorder::kept_samples::KeptSamples;
 use crate::flight_recorder::marks::Marks;
 use crate::flight_recorder::scan::scan;
 use crate::flight_recorder::snapshot::{ProcessPart, Snapshot};
@@ -49,6 +50,7 @@ pub struct Window {
     begin: SessionBegin,
     processes: BTreeMap<u32, Kept>,
     entries: VecDeque<Entry>,
+    samples: KeptSamples,
     bytes: usize,
     definition_bytes: usize,
     newest_ns: u64,
@@ -69,6 +71,7 @@ impl Window {
             begin: SessionBegin::default(),
             processes: BTreeMap::new(),
             entries: VecDeque::new(),
+            samples: KeptSamples::default(),
             bytes: 0,
             definition_bytes: 0,
             newest_ns: 0,
@@ -82,7 +85,7 @@ impl Window {
 
     /// The bytes held, definitions included.
     pub fn bytes(&self) -> usize {
-        self.bytes + self.definition_bytes
+        self.bytes + self.definition_bytes + self.samples.bytes()
     }
 
     /// The most bytes of events.
@@ -155,6 +158,12 @@ impl Window {
             }
             Batch::SessionEnd { wall_ns } => self.wall_ns = Some(*wall_ns),
             Batch::Unrecorded(lines) => self.unrecorded.clone_from(lines),
+            Batch::DeviceSamples(DeviceSamples { samples, .. }) => {
+                let blocks = self.encode(batch)?;
+                let last_ns = samples.last().map_or(self.newest_ns, |sample| sample.monotonic_ns.min(now_ns));
+                self.samples.push(last_ns, blocks);
+                self.samples.evict(self.newest_ns.saturating_sub(self.length_ns), self.newest_ns);
+            }
             // Only streams that were kept in part have these.
             Batch::Excerpt(_) | Batch::SizeLimit(_) | Batch::SeriesFile(_) => {}
         }
@@ -301,7 +310,8 @@ impl Window {
         };
         let wall_ns = self.wall_ns.unwrap_or_else(|| now_ns.saturating_sub(self.begin.monotonic_ns));
         let parts = self.processes.values().map(|kept| ProcessPart::new(kept, now_ns)).collect();
-        let blocks = self.entries.iter().flat_map(|entry| entry.blocks.iter().cloned()).collect();
+        let events = self.entries.iter().flat_map(|entry| &entry.blocks);
+        let blocks = events.chain(self.samples.blocks(excerpt.from_ns)).cloned().collect();
         let unrecorded = self.unrecorded.clone();
         Snapshot { begin: self.begin.clone(), excerpt, parts, blocks, unrecorded, wall_ns }
     }

@@ -10,9 +10,11 @@ mod processes;
 mod stacks;
 mod streams;
 mod threads;
+pub mod throttle;
 pub mod units;
 
-pub(crate) use devices::{DeviceNames, uuid};
+pub(crate) use devices::DeviceNames;
+pub use devices::uuid;
 pub use kernels::{KernelName, KernelNames};
 pub(crate) use kernels::{KernelTable, full_name};
 pub use processes::ProcessNames;

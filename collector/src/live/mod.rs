@@ -18,7 +18,7 @@ pub use tables::{LiveRow, LiveTables};
 pub use view::LiveView;
 
 use crate::aggregate::Aggregates;
-use crate::batch::{ProcessBegin, SessionBegin};
+use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::live::process::Observed;
 use crate::live::shortage::Shortages;
 use crate::memory::MemoryChange;
@@ -67,6 +67,10 @@ impl Sink for LiveAggregates {
         if let Some(observed) = self.running.get_mut(&number) {
             observed.snapshot(snapshot);
         }
+    }
+
+    fn device_samples(&mut self, samples: &DeviceSamples) {
+        self.aggregates.device_samples(samples);
     }
 
     fn time_passes(&mut self, number: u32, now_ns: u64, definitions: &Definitions) {

@@ -10,7 +10,7 @@ use gputrace_wire::cell::kind;
 use crate::aggregate::Aggregates;
 use crate::label::StackNames;
 use crate::label::units::{bytes, count, percent};
-use crate::memory::{GIVEN_LATER_NS, HeldMemory, NAMES, ProcessMemory, RefusedMemory};
+use crate::memory::{GIVEN_LATER_NS, HeldMemory, MemoryRefusal, NAMES, ProcessMemory};
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 use crate::names::line_safe;
@@ -87,7 +87,7 @@ impl Shortages {
 fn message(
     process: u32,
     memory: &ProcessMemory,
-    refusal: &RefusedMemory,
+    refusal: &MemoryRefusal,
     definitions: &Definitions,
 ) -> String {
     let mut stacks = StackNames::of_running(process, definitions);
@@ -127,7 +127,7 @@ fn message(
     text
 }
 
-fn hint(refusal: &RefusedMemory, total: Option<u64>) -> String {
+fn hint(refusal: &MemoryRefusal, total: Option<u64>) -> String {
     let needed = refusal.held.bytes.saturating_add(refusal.bytes);
     match total {
         Some(total) if refusal.bytes > total => "the device has less than that in all".to_owned(),

@@ -7,7 +7,7 @@ use gputrace_wire::cell::{flag, kind};
 
 use super::change::{self, MemoryChange};
 use super::process_memory::{Budget, ProcessMemory};
-use super::reordering::{MemoryCall, MemoryOutcome};
+use super::reordering::{AskedMemory, FreeOutcome};
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 
@@ -75,7 +75,7 @@ impl MemoryLedger {
     fn follow(&mut self, call: &HostCall, definitions: &Definitions) {
         let (at_ns, what) = match (call.status, &call.detail) {
             (0, _) => match MemoryChange::of(call, definitions) {
-                Some((at_ns, change)) => (at_ns, MemoryOutcome::Changed(change)),
+                Some((at_ns, change)) => (at_ns, FreeOutcome::Changed(change)),
                 None => return,
             },
             (_, Detail::Memory(what)) if call.flags & flag::CAPTURED == 0 => {
@@ -88,7 +88,7 @@ impl MemoryLedger {
                     return;
                 }
                 let returned_ns = call.start_ns.saturating_add(call.duration_ns);
-                (returned_ns, MemoryOutcome::Refused { kind: change::kind_of(what), bytes: what.bytes })
+                (returned_ns, FreeOutcome::Refused { kind: change::kind_of(what), bytes: what.bytes })
             }
             _ => return,
         };
@@ -100,7 +100,7 @@ impl MemoryLedger {
         let asked_ns = self.asked_after_ns.map(|after_ns| begun_ns().saturating_add(after_ns));
         let process = self.processes.entry(call.process).or_insert_with(|| ProcessMemory::new(asked_ns));
         let HostCall { thread, stack, api, duration_ns, .. } = *call;
-        process.add(MemoryCall { at_ns, thread, stack, api, duration_ns, what }, &mut self.budget);
+        process.add(AskedMemory { at_ns, thread, stack, api, duration_ns, what }, &mut self.budget);
     }
 
     /// Follows what a process's threads did up to that time, though earlier calls may still arrive.

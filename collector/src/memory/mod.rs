@@ -1,8 +1,8 @@
 //! Memory by line: who allocated what, who held it at the peak, and what was never freed.
 //!
-//! A part of the aggregates, so that a live session and a file give the same figures. Only live allocations
-//! are kept one by one; of freed ones sums remain. What the driver takes for itself (contexts, modules,
-//! local memory) is no allocation of the program and is not here.
+//! A part of the aggregates, so that a live session and a file give the same figures. Only allocations that
+//! are live are kept one by one; of freed ones sums remain. What the driver takes for itself (contexts,
+//! modules, local memory) is no allocation of the program and is not here.
 
 mod change;
 mod kind_memory;
@@ -20,6 +20,6 @@ pub use change::{AllocationKey, KINDS, MemoryChange, NAMES, REGISTERED, Space, i
 pub use kind_memory::KindMemory;
 pub use ledger::MemoryLedger;
 pub use process_memory::{ProcessMemory, UnmatchedFrees};
-pub use refusal::{GIVEN_LATER_NS, RefusedMemory};
+pub use refusal::{GIVEN_LATER_NS, MemoryRefusal};
 pub use site::{HeldMemory, Moment, Site};
 pub use sizes::Sizes;

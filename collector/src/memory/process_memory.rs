@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 
 use super::change::{AllocationKey, KINDS, MemoryChange, Space, is_of_host};
 use super::kind_memory::KindMemory;
-use super::refusal::{GIVEN_LATER_NS, HOLDERS_KEPT, RefusedMemory};
-use super::reordering::{MemoryCall, MemoryOutcome, Reordering};
+use super::refusal::{GIVEN_LATER_NS, HOLDERS_KEPT, MemoryRefusal};
+use super::reordering::{AskedMemory, FreeOutcome, Reordering};
 use super::site::{HeldMemory, Moment, Site, SiteKey};
 use super::sizes::Sizes;
 
@@ -68,7 +68,7 @@ pub struct ProcessMemory {
     pub contexts_ended: u64,
     /// Allocations that were not followed, because the tables were full.
     pub not_followed: HeldMemory,
-    pub refusals: Vec<RefusedMemory>,
+    pub refusals: Vec<MemoryRefusal>,
     /// Allocations that were refused for want of memory.
     pub refused: u64,
     asked_ns: Option<u64>,
@@ -81,7 +81,7 @@ impl ProcessMemory {
         ProcessMemory { asked_ns, ..ProcessMemory::default() }
     }
 
-    pub(super) fn add(&mut self, asked: MemoryCall, budget: &mut Budget) {
+    pub(super) fn add(&mut self, asked: AskedMemory, budget: &mut Budget) {
         self.reordering.add(asked);
         while let Some(asked) = self.reordering.next() {
             self.apply(asked, budget);
@@ -114,29 +114,29 @@ impl ProcessMemory {
         self.reordering = Reordering::default();
     }
 
-    fn apply(&mut self, asked: MemoryCall, budget: &mut Budget) {
+    fn apply(&mut self, asked: AskedMemory, budget: &mut Budget) {
         if !self.is_past && self.asked_ns.is_some_and(|at_ns| asked.at_ns > at_ns) {
             self.keep_asked();
         }
         match asked.what {
-            MemoryOutcome::Refused { kind, bytes } => self.refuse(asked, kind, bytes),
-            MemoryOutcome::Changed(MemoryChange::Allocated { key, kind, bytes }) => {
+            FreeOutcome::Refused { kind, bytes } => self.refuse(asked, kind, bytes),
+            FreeOutcome::Changed(MemoryChange::Allocated { key, kind, bytes }) => {
                 self.allocate(asked, key, kind, bytes, budget);
             }
-            MemoryOutcome::Changed(MemoryChange::Freed { key }) => self.free(asked, key, budget),
-            MemoryOutcome::Changed(MemoryChange::ContextEnded) => self.end_context(budget),
+            FreeOutcome::Changed(MemoryChange::Freed { key }) => self.free(asked, key, budget),
+            FreeOutcome::Changed(MemoryChange::ContextEnded) => self.end_context(budget),
         }
     }
 
     fn allocate(
         &mut self,
-        asked: MemoryCall,
+        asked: AskedMemory,
         key: AllocationKey,
         kind: usize,
         bytes: u64,
         budget: &mut Budget,
     ) {
-        let given = |refusal: &&mut RefusedMemory| {
+        let given = |refusal: &&mut MemoryRefusal| {
             (refusal.thread, refusal.kind) == (asked.thread, kind)
                 && bytes >= refusal.bytes
                 && asked.at_ns.saturating_sub(refusal.at_ns) <= GIVEN_LATER_NS
@@ -179,7 +179,7 @@ impl ProcessMemory {
         }
     }
 
-    fn free(&mut self, asked: MemoryCall, key: AllocationKey, budget: &mut Budget) {
+    fn free(&mut self, asked: AskedMemory, key: AllocationKey, budget: &mut Budget) {
         let Some(live) = self.take(key) else {
             self.unmatched.unknown += 1;
             return;
@@ -246,7 +246,7 @@ impl ProcessMemory {
         Some(index)
     }
 
-    fn refuse(&mut self, asked: MemoryCall, kind: usize, bytes: u64) {
+    fn refuse(&mut self, asked: AskedMemory, kind: usize, bytes: u64) {
         self.refused += 1;
         let mut holders: Vec<(usize, HeldMemory)> = self
             .sites
@@ -257,10 +257,10 @@ impl ProcessMemory {
             .collect();
         holders.sort_by_key(|(_, held)| std::cmp::Reverse(held.bytes));
         holders.truncate(HOLDERS_KEPT);
-        let MemoryCall { at_ns, thread, stack, api, .. } = asked;
+        let AskedMemory { at_ns, thread, stack, api, .. } = asked;
         let held = self.on_device;
         let refusal =
-            RefusedMemory { at_ns, thread, stack, api, kind, bytes, held, holders, given_later: false };
+            MemoryRefusal { at_ns, thread, stack, api, kind, bytes, held, holders, given_later: false };
         if self.refusals.len() >= REFUSALS_KEPT {
             self.refusals.pop();
         }

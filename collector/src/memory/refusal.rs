@@ -9,7 +9,7 @@ pub const GIVEN_LATER_NS: u64 = 500_000_000;
 pub(super) const HOLDERS_KEPT: usize = 10;
 
 #[derive(Clone, Debug)]
-pub struct RefusedMemory {
+pub struct MemoryRefusal {
     pub at_ns: u64,
     pub thread: u32,
     pub stack: u32,

@@ -16,17 +16,17 @@ const HELD_MAX: usize = 1 << 14;
 
 /// A call for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct MemoryCall {
+pub(super) struct AskedMemory {
     pub at_ns: u64,
     pub thread: u32,
     pub stack: u32,
     pub api: u32,
     pub duration_ns: u64,
-    pub what: MemoryOutcome,
+    pub what: FreeOutcome,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum MemoryOutcome {
+pub(super) enum FreeOutcome {
     Changed(MemoryChange),
     /// The driver had not enough memory.
     Refused {
@@ -39,7 +39,7 @@ pub(super) enum MemoryOutcome {
 struct Arrived {
     /// Among calls of the same time, the order of arrival is that of each thread.
     number: u64,
-    asked: MemoryCall,
+    asked: AskedMemory,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -50,21 +50,21 @@ pub(super) struct Reordering {
 }
 
 impl Reordering {
-    pub fn add(&mut self, asked: MemoryCall) {
+    pub fn add(&mut self, asked: AskedMemory) {
         self.arrived += 1;
         self.latest_ns = self.latest_ns.max(asked.at_ns);
         self.held.push(Reverse(Arrived { number: self.arrived, asked }));
     }
 
     /// The earliest call, if none before it is expected.
-    pub fn next(&mut self) -> Option<MemoryCall> {
+    pub fn next(&mut self) -> Option<AskedMemory> {
         let first = self.held.peek()?.0.asked.at_ns;
         let is_due = self.held.len() > HELD_MAX || self.latest_ns - first > HELD_NS;
         is_due.then(|| self.next_up_to(u64::MAX))?
     }
 
     /// The earliest call that is not later than that.
-    pub fn next_up_to(&mut self, at_ns: u64) -> Option<MemoryCall> {
+    pub fn next_up_to(&mut self, at_ns: u64) -> Option<AskedMemory> {
         if self.held.peek()?.0.asked.at_ns > at_ns {
             return None;
         }

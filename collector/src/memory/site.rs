@@ -52,9 +52,10 @@ pub struct Site {
     pub freed: HeldMemory,
     /// Those freed before the process made two more allocations.
     pub temporary: HeldMemory,
-    /// Those that ended without a known free: with a context, or before their address was given again.
+    /// Those that ended without a free that is known: with a context, or before their address was given
+    /// again.
     pub ended_unfreed: HeldMemory,
-    /// Host time in the calls that allocated, and in those that freed what this place had allocated.
+    /// Host time in the calls that allocated, and in those that freed what this line had allocated.
     pub calls_ns: u64,
     pub live: HeldMemory,
     /// When the oldest live allocation was made; known once the process has ended.

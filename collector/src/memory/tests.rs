@@ -94,8 +94,8 @@ fn peak_has_who_held_it_then() {
 
 #[test]
 fn calls_of_several_threads_are_followed_in_the_order_of_their_times() {
-    // Two threads take turns at one address; the ring of the second is read first.
     let mut program = MemoryProgram { thread: 2, ..MemoryProgram::default() };
+    // Two threads take turns at one address; the ring of the second is read first.
     for turn in 0..1_000u64 {
         program.at(2).allocate(memory::DEVICE, 0x1000, 1, 100 * turn + 60);
         program.free(0x1000, 100 * turn + 80);

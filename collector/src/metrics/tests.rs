@@ -142,7 +142,7 @@ fn agrees(batches: &[Batch], settings: Settings) {
         let direction = format!("gpu_transfer.direction={}", transfer.direction);
         let moved = &transfer.moved;
         assert_eq!(sum(&last, "gpu.cuda.memory.copies", &direction), (moved.calls, moved.bytes as f64));
-        let total_ns = moved.total_ns.unwrap_or(0);
+        let total_ns = moved.spread.total_ns.unwrap_or(0);
         near(sum(&last, "gpu.cuda.memory.copy.duration", &direction), (moved.timed_calls, seconds(total_ns)));
     }
     assert_eq!(sum(&last, "gpu.cuda.memset.bytes", "").1, report.memsets.bytes as f64);

@@ -177,6 +177,10 @@ impl Join {
             return;
         }
         self.calls.live = self.calls.live.saturating_sub(1);
+        // Many paused calls have no record, and nobody misses them.
+        if old.value.call.is_paused() {
+            return;
+        }
         if let Some((key, oldest)) = self.overflow.put(old.key, old.value) {
             self.emit_alone(key, oldest, out);
         }
@@ -184,7 +188,7 @@ impl Join {
 
     fn emit_alone(&mut self, key: JoinKey, pending: PendingCall, out: &mut impl FnMut(JoinOutcome)) {
         self.evicted_to = self.evicted_to.max(Some(key));
-        if !pending.matched {
+        if !pending.matched && !pending.call.is_paused() {
             self.evicted_calls += 1;
             if !pending.many {
                 self.emitted_alone.note(key);

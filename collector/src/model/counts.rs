@@ -37,6 +37,8 @@ pub struct Counts {
     /// form that came first counts. A whole-launch record after some nodes is kept, reduced by the time of
     /// these nodes.
     pub doubled_graph_records: u64,
+    /// Records of calls that were made while the session was paused; they are in no other count.
+    pub paused_records: u64,
     /// Calls that were emitted without device times because too many calls waited for records.
     pub evicted_calls: u64,
     /// Records that were emitted without their call because too many records waited for calls.
@@ -63,6 +65,7 @@ impl Default for Counts {
             host_to_host: 0,
             invalid_timing: 0,
             doubled_graph_records: 0,
+            paused_records: 0,
             evicted_calls: 0,
             evicted_records: 0,
             unknown_kinds: 0,
@@ -127,6 +130,7 @@ impl Counts {
         self.device_ns = self.device_ns.saturating_add(other.device_ns);
         self.host_to_host += other.host_to_host;
         self.invalid_timing += other.invalid_timing;
+        self.paused_records += other.paused_records;
         self.doubled_graph_records += other.doubled_graph_records;
         self.evicted_calls += other.evicted_calls;
         self.evicted_records += other.evicted_records;

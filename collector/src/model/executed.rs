@@ -28,6 +28,10 @@ pub(super) struct Out<'a, S> {
 impl<S: Sink> Out<'_, S> {
     pub fn outcome(&mut self, mut outcome: JoinOutcome) {
         match outcome {
+            JoinOutcome::Record(Operation { call: Some(ref call), .. }) if call.is_paused() => {
+                self.counts.paused_records += 1;
+            }
+            JoinOutcome::Alone(ref call) if call.is_paused() => {}
             JoinOutcome::Record(ref mut record) => self.record(record),
             JoinOutcome::Alone(call) => self.without_record(call),
             JoinOutcome::Double => self.counts.doubled_graph_records += 1,

@@ -103,6 +103,7 @@ impl<S: Sink> Model<S> {
                     self.close_process(*state);
                 }
             }
+            Batch::DeviceSamples(samples) => self.sink.device_samples(samples),
             Batch::Unrecorded(lines) => {
                 if let Some(session) = self.sessions.last_mut() {
                     session.unrecorded.clone_from(lines);

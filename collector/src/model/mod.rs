@@ -5,6 +5,7 @@
 //! batches and their order.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+pub mod before;
 pub mod callers;
 pub mod clock;
 pub mod correlate;
@@ -36,7 +37,9 @@ mod process;
 pub mod process_snapshot;
 mod process_totals;
 pub mod ranges;
+pub mod recording;
 mod running_process;
+mod since_launch;
 pub mod sink;
 mod sinks;
 pub mod sticky;

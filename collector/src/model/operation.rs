@@ -1,7 +1,9 @@
 //! What the model emits to its sinks: host calls, and operations that a device executed.
 
 use gputrace_wire::call::{Detail, Launch};
+use gputrace_wire::cell::flag;
 
+use crate::model::before::Before;
 use crate::model::definitions::Definitions;
 
 /// A host call with its times on CLOCK_MONOTONIC. Every hooked call is emitted exactly once.
@@ -33,6 +35,15 @@ pub struct HostCall {
     /// The vendor's status code; 0 is success.
     pub status: u16,
     pub detail: Detail,
+    /// What the thread did before, for calls that execute something.
+    pub before: Before,
+}
+
+impl HostCall {
+    /// Whether the session was paused: the call is known only so that its device records are left out.
+    pub fn is_paused(&self) -> bool {
+        self.flags & flag::PAUSED != 0
+    }
 }
 
 /// Something that a device executed (or, without device records, was asked to execute), after the join.

@@ -12,6 +12,7 @@ use gputrace_wire::definition::rung;
 use gputrace_wire::device::Execution;
 
 use crate::batch::{Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::model::before::Before;
 use crate::model::callers::Callers;
 use crate::model::clock::Clocks;
 use crate::model::correlate::{Join, JoinOutcome};
@@ -31,6 +32,7 @@ use crate::model::operation::{GraphNode, HostCall, Operation, Timing, Verdict, W
 use crate::model::process_snapshot::ProcessSnapshot;
 use crate::model::process_totals::Process;
 use crate::model::ranges::Ranges;
+use crate::model::recording::RecordingIntervals;
 use crate::model::running_process::RunningProcess;
 use crate::model::sink::Sink;
 use crate::model::unidentified::{Unidentified, ids_are_unreliable};
@@ -90,6 +92,7 @@ pub(super) struct ProcessState {
     /// Decided at the first call that executes something: the libraries are known by then.
     ids_are_unreliable: Option<bool>,
     epochs: Epochs,
+    recording: RecordingIntervals,
     saw_device_record: bool,
     losses: Vec<(Loss, u64)>,
     /// Whether several collectors recorded it, one after the other.
@@ -217,12 +220,12 @@ impl ProcessState {
     }
 
     #[inline]
-    fn host_call<S: Sink>(&mut self, ring: &RingState, call: &Call, sink: &mut S) {
+    fn host_call<S: Sink>(&mut self, ring: &mut RingState, call: &Call, sink: &mut S) {
         let start_ns = self.clocks.monotonic_ns(call.start_ticks);
         let duration_ns = self.clocks.duration_ns(call.duration_ticks);
         let end_ns = start_ns.saturating_add(duration_ns);
         self.last_seen_ns = self.last_seen_ns.max(end_ns);
-        let host = HostCall {
+        let mut host = HostCall {
             process: self.number,
             thread: ring.thread,
             kind: call.kind,
@@ -239,7 +242,9 @@ impl ProcessState {
             stream: call.stream,
             status: call.status,
             detail: call.detail,
+            before: Before::default(),
         };
+        ring.since_launch.call(&mut host);
         sink.host_call(&host, &self.definitions);
 
         if call.kind == kind::GRAPH {
@@ -263,11 +268,7 @@ impl ProcessState {
             return;
         }
         let key = JoinKey { epoch: self.epochs.at(call.start_ticks), correlation: call.correlation };
-        let many = match call.detail {
-            Detail::GraphLaunch { .. } => true,
-            Detail::Copy(copy) => copy.count > 1,
-            _ => false,
-        };
+        let many = has_several_records(&call.detail);
         // Without device times (the hooks rung) only calls that still got an id have a record.
         if self.ids_are_unreliable.is_none() {
             self.ids_are_unreliable = Some(ids_are_unreliable(&self.definitions));
@@ -285,6 +286,36 @@ impl ProcessState {
         } else {
             self.join.call(key, host, many, &mut |outcome| out.outcome(outcome));
         }
+    }
+
+    /// A call that is not in the trace, because the session was paused. Its device records are not either.
+    fn paused_call<S: Sink>(&mut self, ring: &RingState, call: &Call, sink: &mut S) {
+        let start_ns = self.clocks.monotonic_ns(call.start_ticks);
+        let duration_ns = self.clocks.duration_ns(call.duration_ticks);
+        self.last_seen_ns = self.last_seen_ns.max(start_ns.saturating_add(duration_ns));
+        let host = HostCall {
+            process: self.number,
+            thread: ring.thread,
+            kind: call.kind,
+            flags: call.flags,
+            api: call.api,
+            start_ticks: call.start_ticks,
+            start_ns,
+            duration_ns,
+            correlation: call.correlation,
+            stack: 0,
+            ranges: 0,
+            range: 0,
+            caller: 0,
+            stream: 0,
+            status: call.status,
+            detail: call.detail,
+            before: Default::default(),
+        };
+        let key = JoinKey { epoch: self.epochs.at(call.start_ticks), correlation: call.correlation };
+        let mut out = out!(self, sink);
+        let many = has_several_records(&call.detail);
+        self.join.call(key, host, many, &mut |outcome| out.outcome(outcome));
     }
 
     #[inline]
@@ -356,6 +387,7 @@ impl ProcessState {
             out.call_alone(call);
         };
         self.join.finish(&mut |outcome| match outcome {
+            JoinOutcome::Alone(call) if call.is_paused() => {}
             JoinOutcome::Alone(call) => alone(&mut out, call),
             record => out.outcome(record),
         });
@@ -413,6 +445,17 @@ impl ProcessState {
             ns_per_tick: self.clocks.ns_per_tick(),
             failure: self.progress.into_failure(),
             in_flight: self.in_flight,
+            recorded: self.recording,
+            last_seen_ns: self.last_seen_ns,
         }
+    }
+}
+
+/// Whether a call has several device records: the nodes of a graph, the copies of a batch.
+fn has_several_records(detail: &Detail) -> bool {
+    match detail {
+        Detail::GraphLaunch { .. } => true,
+        Detail::Copy(copy) => copy.count > 1,
+        _ => false,
     }
 }

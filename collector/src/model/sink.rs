@@ -2,7 +2,7 @@
 
 use gputrace_wire::caller::Caller;
 
-use crate::batch::{ProcessBegin, SessionBegin};
+use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
@@ -33,6 +33,9 @@ pub trait Sink {
     /// The process's counters so far: about once a second, and once before its end.
     fn snapshot(&mut self, _number: u32, _snapshot: &ProcessSnapshot<'_>, _definitions: &Definitions) {}
     fn process_ends(&mut self, _number: u32, _last_seen_ns: u64, _definitions: &Definitions) {}
+    /// What a device did, about each half second. Samples may come before or after the operations of their
+    /// time.
+    fn device_samples(&mut self, _samples: &DeviceSamples) {}
     /// The current time on CLOCK_MONOTONIC, about every half second for each running process; not called when
     /// a file is read.
     fn time_passes(&mut self, _number: u32, _now_ns: u64, _definitions: &Definitions) {}

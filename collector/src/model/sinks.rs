@@ -2,7 +2,7 @@
 
 use gputrace_wire::caller::Caller;
 
-use crate::batch::{ProcessBegin, SessionBegin};
+use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
@@ -45,6 +45,9 @@ macro_rules! methods {
         }
         fn process_ends(&mut $self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
             $hand_on!($self.process_ends(number, last_seen_ns, definitions));
+        }
+        fn device_samples(&mut $self, samples: &DeviceSamples) {
+            $hand_on!($self.device_samples(samples));
         }
         fn time_passes(&mut $self, number: u32, now_ns: u64, definitions: &Definitions) {
             $hand_on!($self.time_passes(number, now_ns, definitions));

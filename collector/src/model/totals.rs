@@ -163,6 +163,14 @@ impl Totals {
         end.unwrap_or(0).saturating_sub(begin)
     }
 
+    /// When the last session ended, or the part of it that the stream contains, on CLOCK_MONOTONIC.
+    pub fn end_monotonic_ns(&self) -> u64 {
+        self.sessions.last().map_or(0, |session| match &session.excerpt {
+            Some(excerpt) => excerpt.to_ns,
+            None => session.begin.monotonic_ns.saturating_add(session.whole_length_ns()),
+        })
+    }
+
     /// One that is kept.
     pub fn process(&self, number: u32) -> Option<&Process> {
         let at = self.processes.binary_search_by_key(&number, |process| process.number).ok()?;

@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::aggregate::{Aggregates, KernelKey, KernelOutliers};
 use crate::label::Labels;
 use crate::model::{Process, Totals};
-use crate::report::CodeLocation;
 use crate::report::lines::{charged_location, innermost};
+use crate::report::{CodeLocation, DeviceMomentReport};
 
 /// A kernel's anomalies are listed if they cost at least one in this many parts of the wall time. Cheaper
 /// ones nobody notices, and most programs that run for seconds have a few of microseconds.
@@ -46,6 +46,9 @@ pub struct AnomalyReport {
     pub tid: Option<u32>,
     pub line: Option<CodeLocation>,
     pub stack: Vec<CodeLocation>,
+    /// What the device did at that time; absent if it was not sampled then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_state: Option<DeviceMomentReport>,
 }
 
 pub(super) fn anomalies(
@@ -72,7 +75,10 @@ pub(super) fn anomalies(
             continue;
         }
         match totals.process(key.process) {
-            Some(process) => list.push(report(process, labels, key, runs)),
+            Some(process) => {
+                let device_state = DeviceMomentReport::of(&runs.worst, aggregates);
+                list.push(AnomalyReport { device_state, ..report(process, labels, key, runs) });
+            }
             None => of_evicted += runs.runs,
         }
     }
@@ -103,5 +109,6 @@ fn report(
         tid: thread.map(|thread| thread.tid),
         line: charged_location(stacks, key.process, worst.stack),
         stack: innermost(stacks, key.process, worst.stack),
+        device_state: None,
     }
 }

@@ -6,14 +6,16 @@ use std::path::PathBuf;
 use gputrace_wire::counter::Counter;
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Aggregates, DeviceAggregate, Moved};
+use crate::aggregate::{Aggregates, DeviceAggregate, Moved, SampledDevice};
 use crate::batch::ProcessEnd;
 use crate::failed_calls;
+use crate::label::StackNames;
 use crate::label::units::{count, duration};
 use crate::label::{Labels, uuid};
 use crate::model::{Evicted, Loss, Process, Totals};
+use crate::report::IdleReport;
 use crate::report::json::*;
-use crate::report::{MemoryReport, SeriesReport, ranges, streams, threads};
+use crate::report::{DeviceMetricsReport, MemoryReport, SeriesReport, ranges, recording, streams, threads};
 use crate::report::{
     anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times,
 };
@@ -79,6 +81,7 @@ impl Report {
             excerpts,
             size_limits,
             series,
+            paused: recording::paused(totals),
             device_times: device_times(totals),
             device_time_coverage: counts.device_time_coverage(),
             counts: ReportCounts {
@@ -104,7 +107,10 @@ impl Report {
                 .devices
                 .iter()
                 .enumerate()
-                .map(|(index, device)| device_report(index, device, wall_ns, !records_lost))
+                .map(|(index, device)| {
+                    let sampled = aggregates.sampled_devices.of(&device.device);
+                    device_report((index, device), sampled, !records_lost, totals, &mut labels.stacks)
+                })
                 .collect(),
             processes: totals.processes.iter().map(process_report).collect(),
             evicted_processes: evicted_report(&totals.evicted),
@@ -141,7 +147,8 @@ impl Report {
             dropped,
             damages: totals.damages.iter().map(damage_report).collect(),
             cost: cost(totals, wall_ns),
-            notices: notices(totals, beyond.count, labels.stacks.notices()),
+            notices: [notices(totals, beyond.count, labels.stacks.notices()), not_sampled(aggregates)]
+                .concat(),
         }
     }
 }
@@ -169,9 +176,17 @@ fn device_times(totals: &Totals) -> DeviceTimes {
     }
 }
 
-fn device_report(index: usize, entry: &DeviceAggregate, wall_ns: u64, nothing_lost: bool) -> DeviceReport {
+fn device_report(
+    (index, entry): (usize, &DeviceAggregate),
+    sampled: Option<&SampledDevice>,
+    nothing_lost: bool,
+    totals: &Totals,
+    stacks: &mut StackNames<'_>,
+) -> DeviceReport {
+    let wall_ns = totals.wall_ns();
     let device = &entry.device;
-    let busy_ns = (entry.timed > 0).then(|| entry.busy.busy_ns());
+    let sums = (entry.timed > 0).then(|| entry.busy.clone().into_sums());
+    let busy_ns = sums.as_ref().map(|(busy_ns, _)| *busy_ns);
     // Time without a known operation is idle time only if every operation is known.
     let idle_at_most_ns = busy_ns.map(|busy| wall_ns.saturating_sub(busy));
     let all_known = nothing_lost && entry.timed == entry.operations && entry.busy.late() == 0;
@@ -193,7 +208,21 @@ fn device_report(index: usize, entry: &DeviceAggregate, wall_ns: u64, nothing_lo
         idle_at_most_ns,
         active_span_ns: entry.busy.span_ns().map(|(first, last)| last - first),
         late_operations: entry.busy.late(),
+        idle: sums.zip(idle_at_most_ns).map(|((_, idle), idle_ns)| {
+            let last_ns = entry.busy.span_ns().map_or(0, |(_, last)| last);
+            let end_ns = totals.end_monotonic_ns().saturating_sub(last_ns);
+            IdleReport::new(idle, idle_ns, end_ns, wall_ns, stacks)
+        }),
+        metrics: sampled.map(DeviceMetricsReport::new),
     }
+}
+
+/// Why devices were not sampled: each reason once.
+fn not_sampled(aggregates: &Aggregates) -> Vec<NoticeReport> {
+    let devices = aggregates.sampled_devices.iter().map(DeviceMetricsReport::new);
+    let mut why: Vec<String> = devices.filter_map(|metrics| metrics.notice()).collect();
+    why.dedup();
+    why.into_iter().map(|text| NoticeReport { severity: "information", text, processes: 1 }).collect()
 }
 
 fn process_report(process: &Process) -> ProcessReport {
@@ -242,7 +271,7 @@ fn moved_report(moved: &Moved) -> MovedReport {
         calls: moved.calls,
         timed_calls: moved.durations.count(),
         bytes: moved.bytes,
-        total_ns: timed.then(|| moved.durations.total_ns()),
+        spread: Spread::new(&moved.durations),
         bandwidth_mbps: timed.then(|| moved.bandwidth_mbps()),
     }
 }

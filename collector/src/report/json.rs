@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::aggregate::{Durations, Weight};
 use crate::report::{
-    AnomaliesReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport,
-    InFlightReport, LineReport, MemoryReport, NoLineReport, RangeReport, SeriesReport, SizeLimitReport,
-    StreamReport, ThreadReport,
+    AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport,
+    GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, NoLineReport, PausedReport,
+    RangeReport, SeriesReport, SizeLimitReport, StreamReport, ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -36,6 +36,9 @@ pub struct Report {
     /// Sessions whose trace was cut into files.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<SeriesReport>,
+    /// Sessions that were paused for a time.
+    #[serde(rename = "recording", skip_serializing_if = "Option::is_none")]
+    pub paused: Option<PausedReport>,
     pub device_times: DeviceTimes,
     pub device_time_coverage: f64,
     #[serde(flatten)]
@@ -155,6 +158,11 @@ pub struct DeviceReport {
     pub active_span_ns: Option<u64>,
     /// Operations whose records came too late to be counted in full as busy time.
     pub late_operations: u64,
+    /// Why it was idle: `idle_at_most_ns` by cause; `None` without device times.
+    pub idle: Option<IdleReport>,
+    /// Absent if the device was not sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<DeviceMetricsReport>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -287,7 +295,8 @@ pub struct MovedReport {
     pub calls: u64,
     pub timed_calls: u64,
     pub bytes: u64,
-    pub total_ns: Option<u64>,
+    #[serde(flatten)]
+    pub spread: Spread,
     pub bandwidth_mbps: Option<f64>,
 }
 

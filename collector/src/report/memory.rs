@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::aggregate::Aggregates;
 use crate::label::units::{bytes, duration};
 use crate::label::{Labels, StackNames};
-use crate::memory::{HeldMemory, KindMemory, Moment, NAMES, ProcessMemory, RefusedMemory, Site};
+use crate::memory::{HeldMemory, KindMemory, MemoryRefusal, Moment, NAMES, ProcessMemory, Site};
 use crate::model::{Process, Totals};
 use crate::report::CodeLocation;
 use crate::report::lines::charged_location;
@@ -322,7 +322,7 @@ fn process_memory(
 fn refused(
     process: &Process,
     memory: &ProcessMemory,
-    refusal: &RefusedMemory,
+    refusal: &MemoryRefusal,
     stacks: &mut StackNames<'_>,
 ) -> RefusalReport {
     let mut holders: Vec<HolderReport> = Vec::new();

@@ -5,18 +5,22 @@
 mod anomalies;
 mod build;
 mod calls;
+mod device_metrics;
 mod errors;
 mod excerpt;
 mod failed_call;
 mod failures;
 mod graph_times;
+mod idle;
 mod json;
 mod kernels;
 mod lines;
 mod memory;
 mod memory_page;
 mod missing_times;
+pub mod named;
 mod ranges;
+mod recording;
 mod streams;
 mod table;
 mod text;
@@ -28,15 +32,21 @@ mod anomalies_tests;
 #[cfg(test)]
 mod errors_tests;
 #[cfg(test)]
+mod idle_tests;
+#[cfg(test)]
 pub(crate) mod tests;
 
 pub use crate::label::units::{bytes, bytes as readable_bytes, count as grouped_count};
 pub use anomalies::{AnomaliesReport, AnomalyReport};
+pub use device_metrics::{
+    DeviceMetricsReport, DeviceMomentReport, EnergyReport, LevelReport, ThrottledReport,
+};
 pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
 pub use excerpt::{ExcerptReport, SeriesReport, SizeLimitReport};
 pub use failed_call::FailedCall;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
 pub use graph_times::{GraphReport, GraphTimesReport};
+pub use idle::{IdleCause, IdleLine, IdleReport};
 pub use json::*;
 pub use lines::{ChargedReport, CodeLocation, LineReport, NoLineReport};
 pub use memory::{
@@ -45,6 +55,7 @@ pub use memory::{
 };
 pub use memory_page::{MemoryPage, MemoryRows};
 pub use ranges::RangeReport;
+pub use recording::{PausedReport, RecordedInterval};
 pub use streams::StreamReport;
 pub use text::TextOptions;
 pub use threads::ThreadReport;

@@ -37,6 +37,8 @@ impl Default for TextOptions {
 
 const WIDTH_MIN: usize = 60;
 const WIDTH_MAX: usize = 160;
+/// The least share of the wall time at which a cause or a place of idle time is shown.
+const IDLE_SHARE_MIN: f64 = 0.001;
 const DEVICES_SHOWN: usize = 8;
 const NOTICES_SHOWN: usize = 4;
 /// With fewer sampled hooks than this, their mean is not shown.
@@ -64,6 +66,7 @@ impl Report {
             self.anomaly_table(&mut page);
             self.graph_table(&mut page);
             self.line_table(&mut page, options.lines);
+            self.idle_table(&mut page);
             self.range_table(&mut page, options.ranges);
             self.thread_table(&mut page);
             self.stream_table(&mut page);
@@ -126,6 +129,9 @@ impl Report {
         for excerpt in &self.excerpts {
             page.fact("Excerpt", &excerpt.line());
         }
+        if let Some(paused) = &self.paused {
+            page.fact("Recorded", &paused.line(self.wall_ns));
+        }
         for limit in &self.size_limits {
             page.warning_fact("Part", &limit.line());
         }
@@ -149,6 +155,12 @@ impl Report {
             let name = if device.name.is_empty() { "unknown device" } else { &device.name };
             let label = format!("GPU {}", device.ordinal);
             page.fact(&label, &format!("{}, {}", line_safe(name), self.busy(device)));
+            if let Some(idle) = self.idle_causes(device) {
+                page.fact("  idle", &idle);
+            }
+            for line in device.metrics.iter().flat_map(|metrics| metrics.lines()) {
+                page.fact("", &line);
+            }
         }
         if let more @ 1.. = self.devices.len().saturating_sub(DEVICES_SHOWN) {
             page.fact("", &format!("and {} more devices", count(more as u64)));
@@ -188,6 +200,22 @@ impl Report {
             }
             (None, None) => format!("busy at least {}", time(busy_ns)),
         }
+    }
+
+    /// The causes of a device's idle time that matter.
+    fn idle_causes(&self, device: &DeviceReport) -> Option<String> {
+        // Outside of windows nothing is known.
+        if self.device_times == DeviceTimes::Windows {
+            return None;
+        }
+        let causes = device.idle.iter().flat_map(|idle| &idle.causes);
+        let shown: Vec<String> = causes
+            .filter_map(|cause| {
+                let share = cause.share.filter(|share| *share >= IDLE_SHARE_MIN)?;
+                Some(format!("{} {} ({})", duration(cause.ns), cause.text(), percent(share)))
+            })
+            .collect();
+        (!shown.is_empty()).then(|| shown.join(", "))
     }
 
     /// What was counted, what was lost, and the cost of tracing.

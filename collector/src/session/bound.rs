@@ -10,7 +10,7 @@ use std::io;
 
 use gputrace_wire::cell::Cell;
 
-use crate::batch::{Batch, Counters, Gap, GapReason, LeftOut, SizeLimit};
+use crate::batch::{Batch, Counters, DeviceSample, Gap, GapReason, LeftOut, SizeLimit};
 use crate::trace_file::{BLOCK_HEADER_BYTES, BlockEncoder};
 
 /// Bytes of the end of the session: the size limit twice, lines about processes that are not recorded, and
@@ -169,6 +169,7 @@ impl Bound {
                     *self.gaps.entry((*process, ring)).or_default() += left_out.entries - before;
                 }
             }
+            Batch::DeviceSamples(samples) => left_out.entries += samples.samples.len() as u64,
             Batch::Counters(counters) if self.processes.contains(&counters.process) => {
                 self.counters.insert(counters.process, counters.clone());
             }
@@ -237,6 +238,7 @@ fn bytes_at_most(batch: &Batch) -> u64 {
             let bytes = records.iter().map(|record| record.text.len() + record.fields.len() * 10 + 64);
             bytes.sum::<usize>() * 5 / 4 + 1024
         }
+        Batch::DeviceSamples(samples) => samples.samples.len() * size_of::<DeviceSample>() + 2048,
         _ => 1024,
     };
     bytes as u64

@@ -140,6 +140,7 @@ impl Drain {
             let ready = self.wait(pause);
             let heard = self.hear(&ready);
             let turn = self.drain();
+            self.pass_on_recording();
             self.write_names(false);
             self.end_those_that_are_over();
             let all_left = self.single || self.next_number > 0;
@@ -413,6 +414,29 @@ impl Drain {
     /// Whether every connected process has said good-bye.
     fn is_quiet(&self) -> bool {
         self.pending.is_empty() && !self.tracked.iter().any(runs_on)
+    }
+
+    /// Passes the order to pause or to record on to all processes.
+    fn pass_on_recording(&self) {
+        let order = self.shared.recording();
+        if order.wanted == 0
+            || order.applied == order.wanted
+                && order.waiting.is_empty()
+                && self.tracked.len() == order.processes
+        {
+            return;
+        }
+        let (mut done, mut waiting) = (0, Vec::new());
+        for process in self.tracked.iter().filter(|process| runs_on(process)) {
+            let control = process.primary().control();
+            // SYNC: pairs with the service thread's Acquire load. That thread looks about every 50 ms.
+            control.recording_wanted.store(order.wanted, Ordering::Release);
+            match control.recording_done.load(Ordering::Acquire) == order.wanted {
+                true => done += 1,
+                false => waiting.push(process.pid),
+            }
+        }
+        self.shared.note_recording(order.wanted, done, waiting);
     }
 
     fn ask_for_flush(&self) {

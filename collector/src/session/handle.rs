@@ -2,23 +2,43 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
+use serde::Serialize;
 
 use crate::flight_recorder::{DumpReason, DumpRequest};
 use crate::session::death::Death;
 use crate::session::shared::Shared;
 use crate::session::status::{SharedStatus, Status};
+use crate::stream::clock::monotonic_ns;
 
 /// How long [`Handle::status`] waits for a new status.
 const LOOK_LIMIT: Duration = Duration::from_millis(500);
+/// Between two looks whether all processes have changed.
+const RECORDING_STEP: Duration = Duration::from_millis(2);
 
 /// A handle to a running session.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) shared: Arc<Shared>,
     pub(super) status: Arc<SharedStatus>,
+    /// The session's begin, on CLOCK_MONOTONIC.
+    pub(super) begin_ns: u64,
+}
+
+/// What came of an order to pause or to record.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct RecordingChange {
+    pub recording: bool,
+    /// Seconds since the session's begin, at which all processes below had changed: the time of `--from` and
+    /// `--to`.
+    pub at_s: f64,
+    /// How many processes changed.
+    pub processes: usize,
+    /// Process ids of those that did not answer in time. They change as soon as they run.
+    pub unanswered: Vec<u32>,
 }
 
 impl Handle {
@@ -41,6 +61,27 @@ impl Handle {
                 RecvTimeoutError::Disconnected => "the session has ended, and wrote what it held".into(),
             })
         })
+    }
+
+    /// Pauses the session's processes, or makes them record, and waits until they all do, `limit` at most.
+    pub fn set_recording(&self, is_on: bool, limit: Duration) -> RecordingChange {
+        let wanted = self.shared.order_recording(!is_on);
+        let deadline = Instant::now() + limit;
+        let order = loop {
+            let order = self.shared.recording();
+            // A later order takes this one's place.
+            let is_done = order.applied == wanted && order.waiting.is_empty() || order.wanted != wanted;
+            if is_done || Instant::now() >= deadline {
+                break order;
+            }
+            thread::sleep(RECORDING_STEP);
+        };
+        RecordingChange {
+            recording: is_on,
+            at_s: monotonic_ns().saturating_sub(self.begin_ns) as f64 / 1e9,
+            processes: order.processes,
+            unanswered: order.waiting,
+        }
     }
 
     /// Notes which signal killed a process, if any did. Called before the process is reaped: afterwards the

@@ -8,6 +8,7 @@
 mod area;
 mod bound;
 mod death;
+mod device_sampling;
 mod drain;
 mod handle;
 mod last;
@@ -32,6 +33,7 @@ mod hostile_tests;
 #[cfg(test)]
 mod tests;
 
+pub use device_sampling::DeviceSampler;
 pub use handle::Handle;
 pub use listener::listen_for_talk;
 pub use names::command_line;

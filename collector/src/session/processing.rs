@@ -8,6 +8,7 @@ use gputrace_wire::atomic::Ordering;
 use crate::batch::Batch;
 use crate::model::Model;
 use crate::model::sink::Sink;
+use crate::session::device_sampling::DeviceSampling;
 use crate::session::last::{Last, StreamResult};
 use crate::session::rotation::Rotation;
 use crate::session::shared::Shared;
@@ -26,12 +27,21 @@ pub enum Keep<S> {
 }
 
 /// Consumes the stream up to its end.
-pub fn run<S: Sink>(steps: &Receiver<Step>, mut keep: Keep<S>, status: &SharedStatus) -> StreamResult<S> {
+pub fn run<S: Sink>(
+    steps: &Receiver<Step>,
+    mut keep: Keep<S>,
+    mut sampling: DeviceSampling,
+    status: &SharedStatus,
+) -> StreamResult<S> {
     let mut pace = Pace::with_ticks();
     loop {
         match pace.next(steps) {
             Next::Step(Step::Batch(batch)) => {
                 pace.note(&batch);
+                if matches!(batch, Batch::Unrecorded(_) | Batch::SessionEnd { .. }) {
+                    sampling.finish().iter().for_each(|samples| keep.consume(samples, status));
+                }
+                sampling.note(&batch);
                 keep.consume(&batch, status);
             }
             Next::Step(Step::Look(asked)) => {
@@ -51,6 +61,7 @@ pub fn run<S: Sink>(steps: &Receiver<Step>, mut keep: Keep<S>, status: &SharedSt
             }
             Next::Write => keep.write_status(status),
             Next::Tick => {
+                sampling.take().iter().for_each(|samples| keep.consume(samples, status));
                 keep.time_passes();
                 status.time_passes();
             }
@@ -72,9 +83,12 @@ impl<S: Sink> Keep<S> {
                 if let Some(limit) = store.size_limit() {
                     status.size_limit(&limit);
                 }
-                // SYNC: pairs with the drain thread's Acquire: it releases the slots of entries that are in
-                // the file, or never will be.
-                shared.stored.fetch_add(1, Ordering::Release);
+                // The drain thread counts the batches that it sent, which samples are not among.
+                if !matches!(batch, Batch::DeviceSamples(_)) {
+                    // SYNC: pairs with the drain thread's Acquire: it releases the slots of entries that are
+                    // in the file, or never will be.
+                    shared.stored.fetch_add(1, Ordering::Release);
+                }
                 model.consume(batch);
                 // The store reports a compressor that fails.
                 if let Some(rotation) = rotation

@@ -16,6 +16,7 @@ use crate::flight_recorder::{Dump, Dumper, Window, WriteDump};
 use crate::model::sink::Sink;
 use crate::model::{Model, Totals};
 use crate::session::bound::Bound;
+use crate::session::device_sampling::{DeviceSampler, DeviceSampling};
 use crate::session::drain::{Drain, DrainConfig};
 use crate::session::handle::Handle;
 use crate::session::last::{Last, StreamResult};
@@ -66,7 +67,6 @@ impl std::fmt::Debug for FlightConfig {
     }
 }
 
-#[derive(Debug)]
 pub struct RecorderConfig {
     pub source: ProcessSource,
     pub trace_path: PathBuf,
@@ -79,6 +79,16 @@ pub struct RecorderConfig {
     pub rotation: Option<RotationConfig>,
     /// Called on the processing thread when the trace file's state changes.
     pub on_trace_event: Option<OnTraceEvent>,
+    /// Samples the devices that the processes use; `None`: nobody does.
+    pub device_sampler: Option<Box<dyn DeviceSampler>>,
+}
+
+impl std::fmt::Debug for RecorderConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let RecorderConfig { source, trace_path, .. } = self;
+        let fields = &mut f.debug_struct("RecorderConfig");
+        fields.field("source", source).field("trace_path", trace_path).finish_non_exhaustive()
+    }
 }
 
 /// Ends [`Recorder::wait_for_end`] even if the drain thread panics.
@@ -126,8 +136,8 @@ pub struct Recording<S> {
 impl<S: Sink + Send + 'static> Recorder<S> {
     /// Creates the trace file and the socket and starts to record.
     pub fn start(config: RecorderConfig, sink: S) -> Result<Recorder<S>, Error> {
-        let RecorderConfig { source, trace_path, mut begin, flight, max_bytes, rotation, on_trace_event } =
-            config;
+        let RecorderConfig { source, trace_path, mut begin, flight, max_bytes, rotation, .. } = config;
+        let (on_trace_event, device_sampler) = (config.on_trace_event, config.device_sampler);
         let writer = TraceWriter::create(&trace_path)?;
         // A flight recorder stores only at the end: the rings cannot hold entries until then.
         let can_be_taken_over = matches!(source, ProcessSource::Daemon { .. }) && flight.is_none();
@@ -152,7 +162,8 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let _ = stream.send(Step::Batch(Batch::SessionBegin(begin.clone())));
         let keeps = flight.as_ref().map(|flight| flight.window);
         let status = Arc::new(SharedStatus::new(keeps));
-        let handle = Handle { shared: Arc::clone(&shared), status: Arc::clone(&status) };
+        let (begin_ns, status_of_handle) = (begin.monotonic_ns, Arc::clone(&status));
+        let handle = Handle { shared: Arc::clone(&shared), status: status_of_handle, begin_ns };
 
         let no_compressor = |source| Error::System { operation: "making a compressor", source };
         let keep = match flight {
@@ -168,7 +179,8 @@ impl<S: Sink + Send + 'static> Recorder<S> {
                 Keep::Last { last: Last::new(window, Dumper::start(write)?, writer), sink }
             }
         };
-        let processing = spawn("digest", move || processing::run(&batches, keep, &status))?;
+        let sampling = DeviceSampling::new(device_sampler);
+        let processing = spawn("digest", move || processing::run(&batches, keep, sampling, &status))?;
         let mut recorder = Recorder {
             shared: Arc::clone(&shared),
             session_socket,

@@ -73,6 +73,9 @@ pub(super) struct Rotation {
     repeated_bytes: u64,
     /// Whether the open file has anything that the next file will not repeat.
     has_changes: bool,
+    /// Whether the open file has samples of devices. They alone make a cut by size, and none by time: an idle
+    /// program's samples must not replace the files of its work where few are kept.
+    has_samples: bool,
     retry_at: Option<Instant>,
     closed: Sender<ClosedFile>,
     handler: JoinHandle<()>,
@@ -109,6 +112,7 @@ impl Rotation {
             opened_at: Instant::now(),
             repeated_bytes: 0,
             has_changes: false,
+            has_samples: false,
             retry_at: None,
             closed,
             handler,
@@ -151,6 +155,7 @@ impl Rotation {
                 self.processes.remove(process);
                 self.has_changes = true;
             }
+            Batch::DeviceSamples(_) => self.has_samples = true,
             // The stream ends: no more cuts.
             Batch::Unrecorded(_) | Batch::SessionEnd { .. } => (self.size, self.every) = (None, None),
             Batch::Excerpt(_) | Batch::SizeLimit(_) | Batch::SeriesFile(_) => {}
@@ -176,15 +181,16 @@ impl Rotation {
 
     fn is_due(&mut self, bytes: u64) -> bool {
         let is_late = self.every.is_some_and(|every| self.opened_at.elapsed() >= every);
+        // At least half of each file is new, however much is repeated.
+        let is_long = self.size.is_some_and(|size| bytes >= size.max(2 * self.repeated_bytes));
         if !self.has_changes {
             // An interval without events gets no file.
             if is_late {
                 self.opened_at = Instant::now();
             }
-            return false;
+            return is_long && self.has_samples;
         }
-        // At least half of each file is new, however much is repeated.
-        is_late || self.size.is_some_and(|size| bytes >= size.max(2 * self.repeated_bytes))
+        is_late || is_long
     }
 
     fn cut(&mut self, store: &mut Store, now_ns: u64) -> Result<(), Error> {
@@ -203,6 +209,7 @@ impl Rotation {
         self.number += 1;
         self.opened_at = Instant::now();
         (self.repeated_bytes, self.has_changes, self.retry_at) = (repeated_bytes, false, None);
+        self.has_samples = false;
         // Gaps are counted by file.
         self.processes.values_mut().for_each(|running| running.kept.before.forget_gaps());
         if is_there {

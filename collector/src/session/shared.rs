@@ -39,6 +39,20 @@ pub(super) struct Shared {
     looks: Mutex<Option<Vec<Sender<()>>>>,
     /// The last process that was reaped, and how it died.
     death: Mutex<Option<(u32, Death)>>,
+    recording: Mutex<RecordingOrder>,
+}
+
+/// Whether the session's processes are to record, and who has not changed yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RecordingOrder {
+    /// As [`gputrace_wire::control::Control::recording_wanted`]; 0 until the first order.
+    pub wanted: u32,
+    /// The order that `processes` and `waiting` are about.
+    pub applied: u32,
+    /// How many processes have the order in effect.
+    pub processes: usize,
+    /// Process ids of those that have not.
+    pub waiting: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,12 +83,31 @@ impl Shared {
             dumps: Mutex::new(Some(Vec::new())),
             looks: Mutex::new(Some(Vec::new())),
             death: Mutex::new(None),
+            recording: Mutex::new(RecordingOrder::default()),
         })
     }
 
     pub fn order_finish(&self, grace: Duration) {
         *lock(&self.orders) = Orders { finish: true, deadline: Instant::now() + grace };
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Orders all processes, and those that join later, to pause or to record. Returns the order's number.
+    pub fn order_recording(&self, is_paused: bool) -> u32 {
+        let mut order = lock(&self.recording);
+        order.wanted = ((order.wanted >> 1).wrapping_add(1) << 1) | u32::from(is_paused);
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        order.wanted
+    }
+
+    pub fn recording(&self) -> RecordingOrder {
+        lock(&self.recording).clone()
+    }
+
+    /// Notes for which processes the order is in effect.
+    pub fn note_recording(&self, applied: u32, processes: usize, waiting: Vec<u32>) {
+        let mut order = lock(&self.recording);
+        (order.applied, order.processes, order.waiting) = (applied, processes, waiting);
     }
 
     pub fn order_dump(&self, request: DumpRequest) -> Result<(), &'static str> {

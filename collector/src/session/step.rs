@@ -7,6 +7,7 @@ use crate::flight_recorder::DumpRequest;
 use crate::session::death::Death;
 
 /// One step of the stream.
+#[expect(clippy::large_enum_variant, reason = "nearly all steps are batches, so boxing them saves nothing")]
 pub(crate) enum Step {
     Batch(Batch),
     /// How a process died. Its end follows.

@@ -61,7 +61,8 @@ struct Stall {
     error: Error,
     tried_at: Instant,
     encoder: BlockEncoder,
-    /// What is written later, in order: all batches but cells, and marks and gaps in place of cells.
+    /// What is written later, in order: all batches but samples and cells, and marks and gaps in place of
+    /// cells.
     held: VecDeque<Block>,
     held_bytes: usize,
     marks: BTreeMap<u32, Marks>,
@@ -262,6 +263,12 @@ impl Stall {
                 *self.gaps.entry((*process, *ring)).or_default() += entries;
                 self.left_out += entries;
                 return entries;
+            }
+            // Later events need no samples.
+            Batch::DeviceSamples(samples) => {
+                let count = samples.samples.len() as u64;
+                self.left_out += count;
+                return count;
             }
             // Nothing may follow the end of a process.
             Batch::ProcessEnd { process, .. } => self.hold_marks_and_gaps(Some(*process)),

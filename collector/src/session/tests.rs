@@ -86,6 +86,7 @@ pub(super) fn config(source: ProcessSource, folder: &Path) -> RecorderConfig {
         max_bytes: None,
         rotation: None,
         on_trace_event: None,
+        device_sampler: None,
     }
 }
 

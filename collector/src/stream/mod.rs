@@ -8,3 +8,5 @@
 pub(crate) mod clock;
 pub mod coalesce;
 pub mod replay;
+
+pub use clock::monotonic_ns;

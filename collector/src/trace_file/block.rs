@@ -30,6 +30,7 @@ pub mod kind {
     pub const UNRECORDED: u16 = 9;
     pub const SIZE_LIMIT: u16 = 10;
     pub const SERIES_FILE: u16 = 11;
+    pub const DEVICE_SAMPLES: u16 = 12;
 }
 
 /// How the payload is stored.

@@ -5,7 +5,7 @@ use std::io;
 use crate::batch::{Batch, Definition};
 use crate::trace_file::block::{BlockHeader, HEADER_BYTES, encoding, kind};
 use crate::trace_file::bytes::put_varint;
-use crate::trace_file::{columns, payload};
+use crate::trace_file::{columns, device_samples, payload};
 
 /// zstd's default level: twice as fast as the next one, and within a few percent of its size on columns.
 const LEVEL: i32 = 3;
@@ -104,6 +104,10 @@ impl BlockEncoder {
             Batch::SeriesFile(file) => {
                 payload::put_series_file(&mut self.raw, file);
                 self.put(kind::SERIES_FILE, 0, 0, take)
+            }
+            Batch::DeviceSamples(samples) => {
+                device_samples::put(&mut self.raw, samples);
+                self.put(kind::DEVICE_SAMPLES, 0, 0, take)
             }
             Batch::SessionEnd { wall_ns } => {
                 put_varint(&mut self.raw, *wall_ns);

@@ -16,7 +16,7 @@ pub const HEADER_BYTES: usize = 64;
 /// Increased when an older reader would misread the file. It rejects a file with a higher number.
 pub const VERSION_MAJOR: u16 = 1;
 /// Increased when something is added that an older reader can skip.
-pub const VERSION_MINOR: u16 = 3;
+pub const VERSION_MINOR: u16 = 4;
 /// The writer's version: offset and length.
 const WRITER: usize = 20;
 const WRITER_BYTES: usize = 24;

@@ -10,6 +10,7 @@ mod block;
 mod bytes;
 mod columns;
 mod damage;
+mod device_samples;
 pub(crate) mod encode;
 mod header;
 mod payload;

@@ -11,7 +11,7 @@ use crate::trace_file::bytes::Bytes;
 use crate::trace_file::damage::{Damage, DamageReason};
 use crate::trace_file::encode::Encoded;
 use crate::trace_file::header::{self, Header};
-use crate::trace_file::{columns, payload};
+use crate::trace_file::{columns, device_samples, payload};
 
 /// An iterator over a trace's batches. After it has ended, [`TraceReader::damage`] is `None` if the whole
 /// trace was read.
@@ -204,7 +204,7 @@ impl BlockDecoder {
             return Err(DamageReason::Contents);
         }
         match block.kind {
-            kind::SESSION_BEGIN..=kind::SERIES_FILE => {
+            kind::SESSION_BEGIN..=kind::DEVICE_SAMPLES => {
                 to_batch(block, raw).map(Some).ok_or(DamageReason::Contents)
             }
             _ => Ok(None),
@@ -229,6 +229,7 @@ fn to_batch(about: &Encoded, raw: &[u8]) -> Option<Batch> {
         kind::UNRECORDED => Batch::Unrecorded(payload::unrecorded(raw)?),
         kind::SIZE_LIMIT => Batch::SizeLimit(payload::size_limit(raw)?),
         kind::SERIES_FILE => Batch::SeriesFile(payload::series_file(raw)?),
+        kind::DEVICE_SAMPLES => Batch::DeviceSamples(device_samples::take(raw)?),
         _ => return None,
     })
 }

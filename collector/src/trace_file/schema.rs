@@ -114,7 +114,15 @@ pub fn fields(kind: u16, cells: u8) -> Option<&'static [Field]> {
         ) => WORDS,
         (kind::DEVICE_KERNEL, 2) => KERNEL,
         (kind::DEVICE_COPY | kind::DEVICE_FILL | kind::DEVICE_GRAPH, 1) => RECORD,
-        (kind::THREAD_BEGIN | kind::ANCHOR | kind::EPOCH_BEGIN | kind::GAP | kind::GRAPH_NODE, 1) => MARK,
+        (
+            kind::THREAD_BEGIN
+            | kind::ANCHOR
+            | kind::EPOCH_BEGIN
+            | kind::GAP
+            | kind::RECORDING
+            | kind::GRAPH_NODE,
+            1,
+        ) => MARK,
         _ => return None,
     })
 }
@@ -151,6 +159,6 @@ mod tests {
                 assert!(covered.iter().all(|count| *count == 1), "kind {kind}: {covered:?}");
             }
         }
-        assert_eq!(known, 19);
+        assert_eq!(known, 20);
     }
 }

@@ -5,12 +5,12 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::unix::ffi::OsStrExt;
 
 use cupti_sys::cupti::{ApiVersion, CUptiResult, result_name};
-use gputrace_producer::session::Session;
+use gputrace_producer::session::{Recording, Session};
 use gputrace_producer::{session, stderr};
 use gputrace_wire::definition::{kind, library_role, rung};
 
 use super::root::{self, Root};
-use super::{callbacks, graph_times, guest, kinds, library, old_torch, records, returned};
+use super::{callbacks, graph_times, guest, kinds, library, old_torch, pause, records, returned};
 use crate::process::settings;
 use crate::symbols::originals;
 use crate::table::tables::Tables;
@@ -98,7 +98,10 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         error => return undo("registering buffers", error),
     }
     callbacks::enable_for_tracer(root);
-    if let Err(error) = kinds::request_base(root) {
+    // A session that begins paused needs no records yet.
+    if session.recording() == Recording::On
+        && let Err(error) = kinds::request_base(root)
+    {
         return undo("enabling kernel, copy and fill records", error);
     }
     let fields = [library_role::DEVICE_RECORDS, u64::from(version.0)];
@@ -114,7 +117,9 @@ pub fn turn(session: &'static Session) {
     if !session.is_current() {
         return stop();
     }
-    let Some(root) = root::of_tracer() else { return };
+    let root = root::of_tracer();
+    pause::turn(session, root);
+    let Some(root) = root else { return };
     if IS_STEADY.load(Ordering::Relaxed) || session.is_flush_asked() {
         // Unforced, so that running kernels are not affected. A flush from our own thread is safe as long as
         // hardware tracing (HES) is off, and it is off unless a program asks for it.

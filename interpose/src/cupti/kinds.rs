@@ -75,6 +75,11 @@ pub fn request_base(root: &Root) -> Result<(), CUptiResult> {
     Ok(())
 }
 
+/// Withdraws the request of the kinds of every trace.
+pub fn withdraw_base(root: &Root) {
+    withdraw_all(root, Requester::Base);
+}
+
 /// Withdraws the tracer's requests and switches their kinds off, because the tracer leaves CUPTI.
 pub fn leave(root: &Root) {
     let of_tracer = [Requester::Base, Requester::Graphs]

@@ -36,6 +36,7 @@ pub mod library;
 mod nodes;
 mod old_torch;
 mod open;
+pub mod pause;
 mod records;
 mod returned;
 mod root;

@@ -6,8 +6,10 @@
 //! | `description` | what a call did, as `describe` fills it in |
 //! | `captures` | whether a call's work is executed or becomes a graph's |
 //! | `nodes` | the graph nodes that a call made |
+//! | `pause` | what becomes of a call while the session is paused |
 
 pub mod captures;
 pub mod description;
 pub mod nodes;
+mod pause;
 pub mod steps;

@@ -8,7 +8,7 @@
 //!    of a handle may make system calls; it keeps errno.
 
 use gputrace_callstack::active_span::{self, Works};
-use gputrace_producer::session::Session;
+use gputrace_producer::session::{Recording, Session};
 use gputrace_producer::thread::Slot;
 use gputrace_producer::{clock, session, thread};
 use gputrace_wire::call::Call;
@@ -16,7 +16,8 @@ use gputrace_wire::cell::{flag, kind};
 use gputrace_wire::counter::Counter;
 
 use crate::hook::description::{Context, Description, On};
-use crate::hook::{captures, nodes};
+use crate::hook::pause::At;
+use crate::hook::{captures, nodes, pause};
 use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
@@ -50,6 +51,7 @@ pub fn around(
             return original();
         };
         let sampled = slot.samples_cost().then(clock::now);
+        let recording = session.recording();
         if let Some(tables) = tables::of(session) {
             tables.expect(entry, slot);
         }
@@ -72,7 +74,25 @@ pub fn around(
                 if captures::takes(handle, entry.per_thread) {
                     flags |= flag::CAPTURED;
                 }
-                stream = tables.stream(session, slot, handle, entry.per_thread);
+                if recording == Recording::On || flags & flag::CAPTURED != 0 {
+                    stream = tables.stream(session, slot, handle, entry.per_thread);
+                }
+            }
+            if recording != Recording::On && status == SUCCESS && flags & flag::CAPTURED == 0 {
+                let duration_ticks = end_ticks.wrapping_sub(start_ticks);
+                let at = At { start_ticks, duration_ticks, correlation, recording };
+                if pause::passes_over(session, slot, &description, at) {
+                    if let Some(first_ticks) = sampled {
+                        let own =
+                            start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
+                        slot.add_cost(own);
+                    }
+                    return status;
+                }
+                // A call that is recorded whether or not the session is paused.
+                if let On::Stream(handle) = description.stream {
+                    stream = tables.stream(session, slot, handle, entry.per_thread);
+                }
             }
             let (stack, works) = if is_recorded_with_stack(description.kind) || has_failed(status) {
                 tables.stack_and_works(session, slot)

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::io::Write as _;
 
 use gputrace_callstack::native::bounds;
-use gputrace_producer::session::{self, Claim, Session};
+use gputrace_producer::session::{self, Claim, Recording, Session};
 use gputrace_producer::{clock, early_calls, on_full, service, system, thread, untraced};
 
 use crate::frames::torch::operators;
@@ -135,7 +135,14 @@ fn begin_with(claim: Claim, session_path: Option<&CStr>) -> Result<(), &'static 
     let device_times = DEVICE_TIMES.get();
     driver::RUN.set(&device_times.run_call);
     let mut made = None;
-    let make = |session: &Session| made = tables::make(session, device_times.graph_number);
+    let begins_paused =
+        settings::get(settings::START_PAUSED).is_some() && !settings::is_off(settings::START_PAUSED);
+    let make = |session: &Session| {
+        if begins_paused {
+            session.set_recording(Recording::Off);
+        }
+        made = tables::make(session, device_times.graph_number);
+    };
     let session = session::start(claim, socket, command, make).map_err(checks::why_not)?;
     let Some(tables) = made else {
         session.abandon();

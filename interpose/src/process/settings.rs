@@ -27,6 +27,8 @@ pub const ON_FULL: &CStr = c"GPUTRACE_ON_FULL";
 pub const STACKS: &CStr = c"GPUTRACE_STACKS";
 /// `on`: PyTorch's operators are frames.
 pub const TORCH_OPS: &CStr = c"GPUTRACE_TORCH_OPS";
+/// `on`: the session begins paused.
+pub const START_PAUSED: &CStr = c"GPUTRACE_START_PAUSED";
 /// `off` turns the library off altogether.
 pub const ENABLED: &CStr = c"GPUTRACE";
 

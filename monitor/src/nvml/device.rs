@@ -1,6 +1,6 @@
 //! Samples of one of NVIDIA's devices.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::bitmasks::event::EventTypes;
@@ -30,13 +30,22 @@ use crate::process::GpuProcess;
 use crate::source::{Opened, Source};
 use crate::throttle::{GpuThrottleMetrics, ThrottleReasons};
 
+// What calls take on an H100 (`scripts/bench-nvml-calls`), all of it processor time: the energy counter
+// 3 ms, the processes' utilisation 2.7 ms, each counter of lowered clocks 0.9 ms, a list of processes 0.03
+// to 0.1 ms, the link's width 0.1 ms, any other call some 10 µs.
+/// How many sensor intervals pass between two lists of processes, and between two readings of the link.
+const LIST_EVERY: u32 = 4;
+const LINK_EVERY: u32 = 10;
+/// How many slow intervals pass between two readings of the counters and of the processes' utilisation.
+const COUNTERS_EVERY: u32 = 10;
+
 /// Between two attempts to get a lost device back.
 const REOPEN_EVERY: Duration = Duration::from_secs(1);
 
 pub fn open(info: &GpuDeviceInfo, config: &MonitorConfig) -> Opened {
     let nvml = library::load(&config.sources)?;
     let device = match handle(nvml, info) {
-        Ok(device) => Some(Rc::new(device)),
+        Ok(device) => Some(Arc::new(device)),
         // It may come back.
         Err(GpuMonitorError::DeviceLost { .. }) => None,
         Err(error) => return Err(error),
@@ -51,10 +60,12 @@ pub fn open(info: &GpuDeviceInfo, config: &MonitorConfig) -> Opened {
         fixed,
         thermal: Paced::new(sensors),
         processes: Processes::new(Identities::new(&config.sources.proc)),
-        listed: Paced::new(sensors),
-        link: Paced::new(sensors),
+        listed: Paced::new(sensors.filter(|_| config.processes).map(|every| every * LIST_EVERY)),
+        used: Paced::new(config.slow_interval.map(|every| every * COUNTERS_EVERY)),
+        link: Paced::new(sensors.map(|every| every * LINK_EVERY)),
         throughput: Paced::new(config.slow_interval),
-        counters: Paced::new(config.slow_interval),
+        counters: Paced::new(config.slow_interval.map(|every| every * COUNTERS_EVERY)),
+        energy: Paced::new(Some(config.energy_interval)),
         events: None,
         xids: (0, None),
         failure: None,
@@ -77,16 +88,19 @@ struct NvmlSource {
     nvml: &'static Nvml,
     info: GpuDeviceInfo,
     /// `None`: the device is lost.
-    device: Option<Rc<Device<'static>>>,
+    device: Option<Arc<Device<'static>>>,
     opened: Instant,
     fixed: Fixed,
     thermal: Paced<GpuThermalMetrics>,
     processes: Processes,
     listed: Paced<Option<Vec<GpuProcess>>>,
+    /// When the processes' utilisation was last asked for.
+    used: Paced<()>,
     link: Paced<(Option<u32>, Option<u32>)>,
     /// Transmitted and received, bytes a second.
     throughput: Paced<(Option<u64>, Option<u64>)>,
     counters: Paced<Counters>,
+    energy: Paced<Option<f64>>,
     events: Option<EventSet<'static>>,
     /// How many, and the last one.
     xids: (u64, Option<u64>),
@@ -154,6 +168,11 @@ impl Source for NvmlSource {
         Ok(sample)
     }
 
+    fn is_slow_due(&self) -> bool {
+        let now = Instant::now();
+        self.device.is_some() && (self.throughput.is_due(now) || self.counters.is_due(now))
+    }
+
     fn read_slow(&mut self) {
         let (Some(device), now) = (self.device.clone(), Instant::now()) else { return };
         if self.throughput.is_due(now) {
@@ -174,18 +193,18 @@ impl Source for NvmlSource {
 
 impl NvmlSource {
     /// The handle; of a lost device a new one, now and then.
-    fn device(&mut self) -> Result<Rc<Device<'static>>, GpuMonitorError> {
+    fn device(&mut self) -> Result<Arc<Device<'static>>, GpuMonitorError> {
         if let Some(device) = &self.device {
-            return Ok(Rc::clone(device));
+            return Ok(Arc::clone(device));
         }
         if self.opened.elapsed() < REOPEN_EVERY {
             let (index, why) = (self.info.index, "it did not answer the last call".into());
             return Err(GpuMonitorError::DeviceLost { index, why });
         }
         self.opened = Instant::now();
-        let device = Rc::new(handle(self.nvml, &self.info)?);
+        let device = Arc::new(handle(self.nvml, &self.info)?);
         self.fixed = Fixed::read(&device);
-        self.device = Some(Rc::clone(&device));
+        self.device = Some(Arc::clone(&device));
         Ok(device)
     }
 
@@ -199,6 +218,7 @@ impl NvmlSource {
         self.link.clear();
         self.throughput.clear();
         self.counters.clear();
+        self.energy.clear();
     }
 
     /// The value; the first failure that is no ordinary absence is kept.
@@ -232,12 +252,17 @@ impl NvmlSource {
 
     fn power(&mut self, device: &Device<'_>) -> Option<GpuPowerMetrics> {
         let draw = self.noted("nvmlDeviceGetPowerUsage", device.power_usage());
+        let now = Instant::now();
+        if self.energy.is_due(now) {
+            let energy = device.total_energy_consumption().ok();
+            self.energy.set(energy.map(|millijoules| millijoules as f64 / 1e3));
+        }
         let state = device.performance_state().ok().map(|state| state.as_c());
         known(GpuPowerMetrics {
             power_draw_watts: draw.and_then(plausible::watts),
             power_limit_watts: self.fixed.power_limit_watts,
             power_state: state.filter(|state| *state <= 15),
-            energy_joules: device.total_energy_consumption().ok().map(|millijoules| millijoules as f64 / 1e3),
+            energy_joules: self.energy.get(now).and_then(|(joules, _)| *joules),
         })
     }
 
@@ -281,7 +306,11 @@ impl NvmlSource {
             ));
         }
         if self.listed.is_due(now) {
-            let processes = self.processes.read(device).ok();
+            let reads_use = self.used.is_due(now);
+            if reads_use {
+                self.used.set(());
+            }
+            let processes = self.processes.read(device, reads_use).ok();
             self.listed.set(processes);
         }
     }

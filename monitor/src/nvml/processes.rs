@@ -17,15 +17,18 @@ pub struct Processes {
     buffers: Buffers,
     /// The time of the newest sample of utilisation, by the driver's clock.
     newest_us: u64,
+    /// By process: of the device, its memory, encoder and decoder, in percent.
+    newest_use: HashMap<u32, [Option<u32>; 4]>,
 }
 
 impl Processes {
     pub fn new(identities: Identities) -> Processes {
-        Processes { identities, buffers: Buffers::default(), newest_us: 0 }
+        Processes { identities, buffers: Buffers::default(), newest_us: 0, newest_use: HashMap::new() }
     }
 
-    /// The processes, those with most memory first.
-    pub fn read(&mut self, device: &Device<'_>) -> Result<Vec<GpuProcess>, NvmlError> {
+    /// The processes, those with most memory first. `reads_use`: their utilisation is asked for; otherwise
+    /// they have the last one.
+    pub fn read(&mut self, device: &Device<'_>, reads_use: bool) -> Result<Vec<GpuProcess>, NvmlError> {
         let mut found: Vec<GpuProcess> = Vec::new();
         for (running, kind) in
             [(Running::Compute, ProcessKind::Compute), (Running::Graphics, ProcessKind::Graphics)]
@@ -47,29 +50,38 @@ impl Processes {
                 }
             }
         }
-        self.add_utilisation(device, &mut found);
+        if reads_use {
+            self.read_use(device);
+        }
+        self.add_use(&mut found);
         self.identities.keep_only(&found);
         found.sort_by_key(|process| std::cmp::Reverse(process.memory));
         Ok(found)
     }
 
     /// A process without a sample in the period stays without a value.
-    fn add_utilisation(&mut self, device: &Device<'_>, found: &mut [GpuProcess]) {
+    fn read_use(&mut self, device: &Device<'_>) {
+        self.newest_use.clear();
         let Ok(samples) = self.buffers.samples(device, self.newest_us) else { return };
-        let mut newest: HashMap<u32, _> = HashMap::new();
+        let mut times: HashMap<u32, u64> = HashMap::new();
         for sample in samples {
             self.newest_us = self.newest_us.max(sample.timeStamp);
-            let kept = newest.entry(sample.pid).or_insert(sample);
-            if sample.timeStamp > kept.timeStamp {
-                *kept = sample;
+            let time = times.entry(sample.pid).or_insert(0);
+            if sample.timeStamp >= *time {
+                *time = sample.timeStamp;
+                let parts = [sample.smUtil, sample.memUtil, sample.encUtil, sample.decUtil];
+                self.newest_use.insert(sample.pid, parts.map(plausible::percent));
             }
         }
+    }
+
+    fn add_use(&self, found: &mut [GpuProcess]) {
         for process in found {
-            if let Some(sample) = newest.get(&process.pid) {
-                process.gpu_percent = plausible::percent(sample.smUtil);
-                process.memory_percent = plausible::percent(sample.memUtil);
-                process.encoder_percent = plausible::percent(sample.encUtil);
-                process.decoder_percent = plausible::percent(sample.decUtil);
+            if let Some([gpu, memory, encoder, decoder]) = self.newest_use.get(&process.pid) {
+                process.gpu_percent = *gpu;
+                process.memory_percent = *memory;
+                process.encoder_percent = *encoder;
+                process.decoder_percent = *decoder;
             }
         }
     }

@@ -38,6 +38,8 @@ pub struct Process {
 pub struct Section {
     texts: HashMap<String, String>,
     values: HashMap<String, Value>,
+    /// Values that hold for a while, instead of the others.
+    passing: Vec<(String, Value, Window)>,
     pub rules: Vec<Rule>,
     pub processes: Vec<Process>,
     /// When, and the code.
@@ -51,7 +53,8 @@ impl Section {
     }
 
     pub fn value(&self, key: &str, now: Duration) -> Option<u64> {
-        self.values.get(key).map(|value| value.at(now))
+        let passing = self.passing.iter().find(|(of, _, window)| of == key && window.holds(now));
+        passing.map(|(_, value, _)| value).or_else(|| self.values.get(key)).map(|value| value.at(now))
     }
 
     /// The fault of a call now.
@@ -79,6 +82,9 @@ impl Section {
                 self.xids.push((time(at)?, code.trim().parse().ok()?));
             }
             (["process"], text) => self.processes.push(process(text)?),
+            ([key], text) if window != Window::ALWAYS => {
+                self.passing.push(((*key).to_owned(), Value::parse(text)?, window));
+            }
             ([key], text) => {
                 if let Some(value) = Value::parse(text) {
                     self.values.insert((*key).to_owned(), value);

@@ -1,6 +1,7 @@
 //! `gputrace top`: devices, processes and traced programs on one screen, live.
 
 mod devices;
+pub mod live;
 mod sessions;
 
 use std::env;
@@ -15,8 +16,9 @@ use gputrace_tui::{Action, Glyphs, Palette, Pending, Scene, Tab, Terminal, Termi
 use ratatui::crossterm::event::Event;
 
 use crate::cli::failure::{Failure, reason};
-use crate::cli::{exit_code, stdout, variables};
+use crate::cli::{exit_code, stdout, talk, variables};
 use devices::Devices;
+use live::Running;
 use sessions::Sessions;
 
 /// The size of a frame that goes to no terminal, without COLUMNS and LINES.
@@ -70,19 +72,24 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
-    let glyphs = if is_utf8() { Glyphs::UNICODE } else { Glyphs::ASCII };
+    let glyphs = glyphs();
     if matches.get_flag("once") {
         return once(matches.get_flag("json"), &glyphs);
     }
     let interval = matches.get_one::<Duration>("interval").copied().unwrap_or(Duration::from_millis(500));
     let palette = Palette::new(wants_colours());
-    let terminal = Terminal::open(glyphs, palette).map_err(|error| match error {
+    let mut terminal = Terminal::open(glyphs, palette).map_err(|error| match error {
         TerminalError::NoTerminal => Failure::new(format!("top needs a terminal: {error}"))
             .hint("gputrace top --once prints one frame, and with --json everything for programs")
             .code(exit_code::USAGE),
         TerminalError::System(_) => Failure::new(error.to_string()).code(exit_code::collector::SYSTEM),
     })?;
-    watch(terminal, interval)
+    let sessions = Sessions::start(interval, None);
+    watch(&mut terminal, interval, &sessions, View::default(), None).map(|()| exit_code::SUCCESS)
+}
+
+fn glyphs() -> Glyphs {
+    if is_utf8() { Glyphs::UNICODE } else { Glyphs::ASCII }
 }
 
 /// One frame, or everything as JSON.
@@ -115,8 +122,14 @@ fn plain_size() -> (u16, u16) {
     (of("COLUMNS").unwrap_or(PLAIN_SIZE.0), of("LINES").unwrap_or(PLAIN_SIZE.1))
 }
 
-/// Draws and handles keys until the user leaves.
-fn watch(mut terminal: Terminal, interval: Duration) -> Result<u8, Failure> {
+/// Draws and handles keys until the user leaves, or the program ends that runs behind the screen.
+fn watch(
+    terminal: &mut Terminal,
+    interval: Duration,
+    sessions: &Sessions,
+    mut view: View,
+    program: Option<&Running>,
+) -> Result<(), Failure> {
     let failed = |error: io::Error| {
         Failure::new(format!("the terminal cannot be used: {}", reason(&error)))
             .code(exit_code::collector::SYSTEM)
@@ -126,9 +139,8 @@ fn watch(mut terminal: Terminal, interval: Duration) -> Result<u8, Failure> {
     let open = move || drop(opened.send(Devices::open(&MonitorConfig::default())));
     thread::Builder::new().name("gputrace-devices".into()).spawn(open).map_err(failed)?;
     let mut devices = None;
-    let sessions = Sessions::start(interval);
     let mut scene = Scene { is_opening: true, ..Scene::default() };
-    let (mut view, mut has_chosen) = (View::default(), false);
+    let mut has_chosen = program.is_some();
     let begin = Instant::now();
     let mut due = begin;
     loop {
@@ -140,6 +152,7 @@ fn watch(mut terminal: Terminal, interval: Duration) -> Result<u8, Failure> {
                 && !view.is_paused
             {
                 scene = devices.scene();
+                scene.problems.extend(talk::held_back());
             }
             if !view.is_paused {
                 sessions::add(&mut scene, sessions.latest());
@@ -149,15 +162,25 @@ fn watch(mut terminal: Terminal, interval: Duration) -> Result<u8, Failure> {
                 view.fit(&scene);
             }
         }
+        if program.is_some_and(Running::has_ended) {
+            return Ok(());
+        }
         terminal.show(&scene, &view).map_err(failed)?;
-        let event = terminal.event(due.saturating_duration_since(Instant::now())).map_err(failed)?;
+        let mut limit = due.saturating_duration_since(Instant::now());
+        if let Some(program) = program {
+            program.fit(terminal.size());
+            limit = limit.min(live::LOOKS_EVERY);
+        }
+        let event = terminal.event(limit).map_err(failed)?;
         // Of other events only a new size matters, and the next frame has it.
         let Some(Event::Key(pressed)) = event else { continue };
         has_chosen = true;
         match key(pressed, &mut view, &scene) {
             Action::Nothing => {}
+            Action::Stop if program.is_some() => terminal.stop_group(),
             Action::Stop => terminal.stop(),
-            Action::Quit => return Ok(exit_code::SUCCESS),
+            Action::Quit => return Ok(()),
+            Action::Pass(byte) => program.into_iter().for_each(|program| program.press(byte)),
             Action::Signal(pending) => {
                 let is_there = devices.as_ref().is_some_and(|devices| is_there(pending.pid, &scene, devices));
                 view.message = if is_there { signal(pending) } else { gone(pending.pid) };

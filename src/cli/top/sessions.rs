@@ -44,12 +44,13 @@ type Slots = Arc<Mutex<BTreeMap<PathBuf, Slot>>>;
 pub struct Sessions(Slots);
 
 impl Sessions {
-    pub fn start(interval: Duration) -> Sessions {
+    /// All sessions, or that in one folder, which is this process's.
+    pub fn start(interval: Duration, only: Option<PathBuf>) -> Sessions {
         let slots = Slots::default();
         let weak: Weak<_> = Arc::downgrade(&slots);
         let poll = move || {
             while let Some(slots) = weak.upgrade() {
-                ask_all(&slots);
+                ask_all(&slots, only.as_deref());
                 drop(slots);
                 thread::sleep(interval);
             }
@@ -67,7 +68,7 @@ impl Sessions {
 /// Asks all sessions once and waits for their answers.
 pub fn all() -> Vec<LiveSession> {
     let (slots, begin) = (Slots::default(), Instant::now());
-    ask_all(&slots);
+    ask_all(&slots, None);
     while begin.elapsed() < BOTH_LIMIT && lock(&slots).values().any(|slot| slot.asked.is_some()) {
         thread::sleep(LOOKS_EVERY);
     }
@@ -79,23 +80,20 @@ fn lock(slots: &Slots) -> MutexGuard<'_, BTreeMap<PathBuf, Slot>> {
 }
 
 /// Asks each session that has no unanswered request.
-fn ask_all(slots: &Slots) {
-    let own = i32::try_from(std::process::id()).unwrap_or(0);
-    let (_, sessions) = private_folder::sessions(own);
-    let usable: Vec<_> = sessions.into_iter().filter(|session| session.usable.is_ok()).collect();
+fn ask_all(slots: &Slots, only: Option<&Path>) {
+    let usable = only.map_or_else(usable, |own| vec![(std::process::id(), own.to_owned())]);
     let mut locked = lock(slots);
-    locked.retain(|path, _| usable.iter().any(|session| session.path == *path));
-    for session in usable {
-        let pid = u32::try_from(session.pid).unwrap_or(0);
-        let slot = locked.entry(session.path.clone()).or_insert(Slot { pid, latest: None, asked: None });
+    locked.retain(|path, _| usable.iter().any(|(_, usable)| usable == path));
+    for (pid, path) in usable {
+        let slot = locked.entry(path.clone()).or_insert(Slot { pid, latest: None, asked: None });
         if slot.asked.is_some() {
             continue;
         }
         slot.asked = Some(Instant::now());
         let slots = Arc::clone(slots);
         let question = move || {
-            let answer = ask(&session.path.join(control::SOCKET), pid);
-            if let Some(slot) = lock(&slots).get_mut(&session.path) {
+            let answer = ask(&path.join(control::SOCKET), pid);
+            if let Some(slot) = lock(&slots).get_mut(&path) {
                 (slot.latest, slot.asked) = (answer, None);
             }
         };
@@ -103,6 +101,14 @@ fn ask_all(slots: &Slots) {
             slot.asked = None;
         }
     }
+}
+
+/// The collector and the folder of each session of this user.
+fn usable() -> Vec<(u32, PathBuf)> {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    let (_, sessions) = private_folder::sessions(own);
+    let usable = sessions.into_iter().filter(|session| session.usable.is_ok());
+    usable.map(|session| (u32::try_from(session.pid).unwrap_or(0), session.path)).collect()
 }
 
 fn latest(slots: &Slots) -> Vec<LiveSession> {

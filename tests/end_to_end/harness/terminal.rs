@@ -111,6 +111,16 @@ impl OnTerminal {
     }
 }
 
+impl Drop for OnTerminal {
+    /// Ends a program that a failed test left.
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
 /// A program on a terminal of 200 rows and 400 columns that nobody reads.
 pub struct UnreadTerminal {
     pub child: Child,

@@ -81,7 +81,7 @@ def run(options):
                 return 2
         command = [*user, sys.executable, str(home / "scripts" / "gpu-test"), "--bin", str(home / "gputrace"), "--out", str(home / "out"), "--builds", str(home / "build"),
                    "--limit", str(options.limit), "--overhead-seconds", str(options.overhead_seconds), "--soak-records", str(options.soak_records), "--is-nobody",
-                   *(["--quick"] if options.quick else []), *options.sections]
+                   *(["--quick"] if options.quick else []), *(["--keep-traces"] if options.keep_traces else []), *options.sections]
         return subprocess.run(command, env=env, cwd=home).returncode
     finally:
         # Also where this was ended before: each section's rows are written as they come.

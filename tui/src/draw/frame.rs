@@ -36,7 +36,7 @@ pub fn draw(frame: &mut Frame<'_>, scene: &Scene, view: &View, glyphs: &Glyphs, 
     .areas(area);
     frame.render_widget(Paragraph::new(header(scene, view, palette)), header_area);
     if view.shows_help {
-        help::help(frame, list_area.union(panel_area).union(body_area), palette);
+        help::help(frame, list_area.union(panel_area).union(body_area), view.is_of_program, palette);
     } else {
         devices::devices(frame, list_area, (scene, view), glyphs, palette);
         if let Some(chosen) = scene.devices.get(view.device) {
@@ -82,8 +82,9 @@ fn header<'t>(scene: &Scene, view: &View, palette: Palette) -> Line<'t> {
         1 => "1 GPU".to_owned(),
         several => format!("{several} GPUs"),
     };
+    let title = if view.is_of_program { "gputrace run --live" } else { "gputrace top" };
     let mut spans = vec![
-        Span::styled("gputrace top", palette.heading()),
+        Span::styled(title, palette.heading()),
         Span::raw(format!("  {devices}{driver}  {}", scene.time)),
     ];
     if view.is_paused {
@@ -132,6 +133,10 @@ fn footer<'t>(view: &View, palette: Palette) -> Line<'t> {
     }
     if !view.message.is_empty() {
         return Line::styled(printable(&view.message), palette.warning());
+    }
+    if view.is_of_program {
+        let keys = "q show output  Ctrl-C interrupt  h help  Tab table  / filter  p pause";
+        return Line::styled(keys, palette.faint());
     }
     Line::styled("q quit  h help  Tab table  s sort  / filter  p pause  t end a process", palette.faint())
 }

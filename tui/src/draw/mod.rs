@@ -2,6 +2,7 @@
 //! from the bottom, and the footer stays.
 
 mod bar;
+mod columns;
 mod device;
 mod devices;
 mod frame;

@@ -1,13 +1,25 @@
 //! The table of processes.
 
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Rect};
+use ratatui::layout::Rect;
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
+use crate::draw::columns::{Column, Columns};
 use crate::palette::Palette;
 use crate::scene::{ProcessRow, Scene};
 use crate::text::{bytes, count, or_unknown, printable};
 use crate::view::View;
+
+/// The columns before the command, and how wide the table must be to have them.
+const COLUMNS: [Column; 7] = [
+    Column::new(12, 0),
+    Column::new(3, 40),
+    Column::new(9, 60),
+    Column::new(10, 30),
+    Column::new(5, 48),
+    Column::new(8, 60),
+    Column::new(6, 60),
+];
 
 pub fn processes(frame: &mut Frame<'_>, area: Rect, (scene, view): (&Scene, &View), palette: Palette) {
     let shown = view.processes(scene);
@@ -15,19 +27,10 @@ pub fn processes(frame: &mut Frame<'_>, area: Rect, (scene, view): (&Scene, &Vie
         frame.render_widget(Paragraph::new(why_empty(scene)), area);
         return;
     }
-    let rows = shown.iter().map(|process| row(process, palette));
-    let header = Row::new(["PID", "GPU", "USER", "MEMORY", "UTIL", "ALLOCS", "TRACED", "COMMAND"]);
-    let widths = [
-        Constraint::Length(12),
-        Constraint::Length(3),
-        Constraint::Length(9),
-        Constraint::Length(10),
-        Constraint::Length(5),
-        Constraint::Length(8),
-        Constraint::Length(6),
-        Constraint::Fill(1),
-    ];
-    let table = Table::new(rows, widths)
+    let columns = Columns::of(&COLUMNS, area.width);
+    let rows = shown.iter().map(|process| row(process, &columns, palette));
+    let header = columns.row(["PID", "GPU", "USER", "MEMORY", "UTIL", "ALLOCS", "TRACED", "COMMAND"]);
+    let table = Table::new(rows, columns.widths.clone())
         .header(header.style(palette.heading()))
         .row_highlight_style(palette.selected());
     let mut state = TableState::new().with_selected(Some(view.selected));
@@ -47,7 +50,7 @@ fn why_empty(scene: &Scene) -> &'static str {
     }
 }
 
-fn row(process: &ProcessRow, palette: Palette) -> Row<'static> {
+fn row(process: &ProcessRow, columns: &Columns, palette: Palette) -> Row<'static> {
     let pid = if process.is_host_pid { format!("{} host", process.pid) } else { process.pid.to_string() };
     let text = |text: &Option<String>| or_unknown(text.as_deref(), printable);
     let traced = match process.is_traced {
@@ -55,7 +58,7 @@ fn row(process: &ProcessRow, palette: Palette) -> Row<'static> {
         Some(false) => Cell::from("no"),
         None => Cell::from("N/A"),
     };
-    Row::new([
+    columns.row([
         Cell::from(pid),
         Cell::from(process.device.to_string()),
         Cell::from(text(&process.user)),

@@ -3,15 +3,17 @@
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Paragraph, Row, Table, TableState, Wrap};
+use ratatui::widgets::{Paragraph, Table, TableState, Wrap};
 
+use crate::draw::columns::{Column, Columns};
 use crate::palette::{Glyphs, Palette};
 use crate::scene::{Scene, SessionView};
 use crate::text::{bytes, count, duration, or_unknown, printable, shortened};
 use crate::view::{Tab, View};
 
-/// Columns before the name: the other columns, and one between each two.
-const NAME_COLUMN: u16 = 10 + 8 + 12 + 10 + 4;
+/// The columns before the name, and how wide the table must be to have them.
+const COLUMNS: [Column; 4] =
+    [Column::new(10, 30), Column::new(8, 0), Column::new(12, 60), Column::new(10, 45)];
 
 pub fn session(
     frame: &mut Frame<'_>,
@@ -49,13 +51,14 @@ pub fn session(
     let mut state = TableState::new().with_selected((!rows.is_empty()).then_some(view.row));
     let has_bytes = view.tab == Tab::Copies;
     let sum: u64 = view.tab.rows(session).iter().filter_map(|row| row.total_ns).sum();
-    let name_columns = usize::from(body.width.saturating_sub(NAME_COLUMN));
+    let columns = Columns::of(&COLUMNS, body.width);
+    let name_columns = usize::from(columns.last);
     let rows = rows.iter().map(|row| {
         let share =
             row.total_ns.filter(|_| sum > 0).map(|ns| format!("{:.1} %", ns as f64 * 100.0 / sum as f64));
         let mean = row.total_ns.and_then(|ns| ns.checked_div(row.calls));
         let moved = if has_bytes { or_unknown(row.bytes, bytes) } else { or_unknown(mean, duration) };
-        Row::new([
+        columns.row([
             or_unknown(row.total_ns, duration),
             or_unknown(share, |share| share),
             count(row.calls),
@@ -63,15 +66,8 @@ pub fn session(
             shortened(&printable(&row.name), name_columns, glyphs.cut),
         ])
     });
-    let header = Row::new(["TIME", "SHARE", "CALLS", if has_bytes { "BYTES" } else { "MEAN" }, "NAME"]);
-    let widths = [
-        Constraint::Length(10),
-        Constraint::Length(8),
-        Constraint::Length(12),
-        Constraint::Length(10),
-        Constraint::Fill(1),
-    ];
-    let table = Table::new(rows, widths)
+    let header = columns.row(["TIME", "SHARE", "CALLS", if has_bytes { "BYTES" } else { "MEAN" }, "NAME"]);
+    let table = Table::new(rows, columns.widths.clone())
         .header(header.style(palette.heading()))
         .row_highlight_style(palette.selected());
     frame.render_stateful_widget(table, body, &mut state);

@@ -5,7 +5,7 @@ use gputrace_wire::call::{self, Call, Detail};
 use gputrace_wire::caller::{Caller, CallerEntry};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::Anchor;
-use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
+use gputrace_wire::clock::mark::{EpochBegin, Recording, ThreadBegin};
 use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Execution, Kernel};
 use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
@@ -53,10 +53,11 @@ fn bytes_of(cells: &[Cell]) -> Vec<u8> {
     cells.iter().flat_map(|cell| cell.to_bytes()).collect()
 }
 
-pub const NAMES: [&str; 22] = [
+pub const NAMES: [&str; 23] = [
     "THREAD_BEGIN",
     "ANCHOR",
     "EPOCH_BEGIN",
+    "RECORDING",
     "host calls",
     "LAUNCH",
     "GRAPH_LAUNCH",
@@ -151,6 +152,12 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
             EpochBegin { epoch: M32, ticks: M64 },
             |begin| bytes_of(&[begin.to_cell()]),
             &[("epoch", |begin| begin.epoch = M32), ("ticks", |begin| begin.ticks = M64)],
+        ),
+        "RECORDING" => rows(
+            Recording::default(),
+            Recording { is_on: true, ticks: M64 },
+            |recording| bytes_of(&[recording.to_cell()]),
+            &[("is_on", |recording| recording.is_on = true), ("ticks", |recording| recording.ticks = M64)],
         ),
         "host calls" => {
             let none = Call { kind: kind::CALL, ..Call::default() };

@@ -67,32 +67,35 @@ impl Format for Perfetto {
     }
 
     fn event(&mut self, event: Event<'_>, trace: &mut Trace<'_>) -> io::Result<()> {
-        let number = match event {
-            Event::ProcessBegins { number, .. } => return self.process(number, trace),
-            Event::Call(call, _) => call.process,
-            Event::Operation(operation, _) => operation.process,
-            Event::Defines { .. } => return Ok(()),
-            Event::Caller { process, .. } => process,
-            Event::RangeBegins(range, _) | Event::Range(range, _) => range.process,
-            Event::ProcessEnds { number, last_seen_ns, .. } => {
-                let ended = self.processes.remove(&number);
-                return ended.map_or(Ok(()), |ended| ended.finish(&mut self.tracks, last_seen_ns, trace));
-            }
-        };
-        let Some(process) = self.processes.get_mut(&number) else { return Ok(()) };
         let (tracks, tids) = (&mut self.tracks, &mut self.tids);
+        let processes = &mut self.processes;
         match event {
-            Event::Call(call, definitions) => process.call(tracks, call, definitions, tids, trace),
-            Event::Operation(operation, _) => process.operation(tracks, operation, trace),
-            Event::Caller { number, caller, .. } => {
-                process.caller(number, caller);
+            Event::ProcessBegins { number, .. } => self.process(number, trace),
+            Event::Defines { .. } => Ok(()),
+            Event::Call(call, definitions) => match processes.get_mut(&call.process) {
+                Some(process) => process.call(tracks, call, definitions, tids, trace),
+                None => Ok(()),
+            },
+            Event::Operation(operation, _) => match processes.get_mut(&operation.process) {
+                Some(process) => process.operation(tracks, operation, trace),
+                None => Ok(()),
+            },
+            Event::Caller { process, number, caller, .. } => {
+                processes.get_mut(&process).into_iter().for_each(|process| process.caller(number, caller));
                 Ok(())
             }
-            Event::RangeBegins(range, definitions) => {
-                process.range_begins(tracks, range, definitions, tids, trace)
-            }
-            Event::Range(range, definitions) => process.range_ends(tracks, range, definitions, trace),
-            Event::ProcessBegins { .. } | Event::Defines { .. } | Event::ProcessEnds { .. } => Ok(()),
+            Event::RangeBegins(range, definitions) => match processes.get_mut(&range.process) {
+                Some(process) => process.range_begins(tracks, range, definitions, tids, trace),
+                None => Ok(()),
+            },
+            Event::Range(range, definitions) => match processes.get_mut(&range.process) {
+                Some(process) => process.range_ends(tracks, range, definitions, trace),
+                None => Ok(()),
+            },
+            Event::ProcessEnds { number, last_seen_ns, .. } => match processes.remove(&number) {
+                Some(ended) => ended.finish(tracks, last_seen_ns, trace),
+                None => Ok(()),
+            },
         }
     }
 

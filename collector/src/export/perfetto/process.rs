@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::export::Trace;
 use crate::export::perfetto::sequence::{
-    AnnotationKey, AnnotationText, EventCategory, EventType, Name, Sequence,
+    AnnotationKey, AnnotationText, EventCategory, EventFields, EventType, Name,
 };
 use crate::export::perfetto::steps::Steps;
 use crate::export::perfetto::streams::{StreamTrack, category_of, execution_of};
@@ -135,12 +135,15 @@ impl ProcessTracks {
         tids: &mut SystemIds,
         trace: &mut Trace<'_>,
     ) -> io::Result<()> {
-        self.thread(tracks, call.thread, tids, trace)?;
-        let Some(thread) = self.threads.get_mut(&call.thread) else { return Ok(()) };
         let times = (trace.unix_ns(call.process, call.start_ns), call.duration_ns);
-        let callers = &self.callers;
-        let written =
-            thread.call(tracks, times, |event| describe(event, call, definitions, callers, trace))?;
+        let written = loop {
+            if let Some(thread) = self.threads.get_mut(&call.thread) {
+                let callers = &self.callers;
+                break thread
+                    .call(tracks, times, |event| describe(event, call, definitions, callers, trace))?;
+            }
+            self.thread(tracks, call.thread, tids, trace)?;
+        };
         self.crowded += u64::from(!written);
         if matches!(call.kind, kind::ALLOC | kind::FREE | kind::CALL) {
             self.memory(tracks, call, definitions, trace)?;
@@ -170,23 +173,24 @@ impl ProcessTracks {
         for ((kind, before), (_, after)) in before.into_iter().zip(in_use(&mut self.memory)) {
             if before != after {
                 let step = after.cast_signed().saturating_sub(before.cast_signed());
-                self.step(tracks, Counted::Memory(kind), (trace.unix_ns(self.number, at_ns), step), trace)?;
+                let at_ns = trace.unix_ns(self.number, at_ns);
+                self.steps(tracks, Counted::Memory(kind), &[(at_ns, step)], trace)?;
             }
         }
         Ok(())
     }
 
-    /// Adds a step to a counter.
-    fn step(
+    /// Adds steps to a counter.
+    fn steps(
         &mut self,
         tracks: &mut Tracks,
         counted: Counted,
-        (at_ns, step): (u64, i64),
+        added: &[(u64, i64)],
         trace: &Trace<'_>,
     ) -> io::Result<()> {
         loop {
             if let Some(steps) = self.counters.get_mut(&counted) {
-                steps.add(at_ns, step);
+                added.iter().for_each(|(at_ns, step)| steps.add(*at_ns, *step));
                 while let Some((at_ns, value)) = steps.take(false) {
                     tracks.counter_value(steps.track, at_ns, value)?;
                 }
@@ -254,8 +258,7 @@ impl ProcessTracks {
             && call.start_ns < timing.start_ns
         {
             let launched_ns = trace.unix_ns(call.process, call.start_ns);
-            self.step(tracks, Counted::Queue(device), (launched_ns, 1), trace)?;
-            self.step(tracks, Counted::Queue(device), (start_ns, -1), trace)?;
+            self.steps(tracks, Counted::Queue(device), &[(launched_ns, 1), (start_ns, -1)], trace)?;
         }
         if let What::Copy { direction, bytes, .. } = operation.what
             && timing.duration_ns != 0
@@ -263,8 +266,8 @@ impl ProcessTracks {
             let rate = u128::from(bytes) * 1_000_000_000 / u128::from(timing.duration_ns);
             let rate = i64::try_from(rate).unwrap_or(i64::MAX);
             let end_ns = start_ns.saturating_add(timing.duration_ns);
-            self.step(tracks, Counted::Copies(device, direction), (start_ns, rate), trace)?;
-            self.step(tracks, Counted::Copies(device, direction), (end_ns, -rate), trace)?;
+            let steps = [(start_ns, rate), (end_ns, -rate)];
+            self.steps(tracks, Counted::Copies(device, direction), &steps, trace)?;
         }
         Ok(())
     }
@@ -410,7 +413,7 @@ fn flow_of(call: &HostCall) -> u64 {
 
 #[inline]
 fn describe(
-    event: &mut Sequence,
+    event: &mut EventFields<'_>,
     call: &HostCall,
     definitions: &Definitions,
     callers: &Callers,
@@ -447,7 +450,7 @@ fn describe(
 }
 
 fn describe_range(
-    event: &mut Sequence,
+    event: &mut EventFields<'_>,
     name: Name,
     range: &RangeInstance,
     definitions: &Definitions,
@@ -465,7 +468,7 @@ fn range_text(name: Name, definitions: &Definitions) -> String {
 }
 
 /// The active span, as W3C writes it: trace id and span id.
-fn span(event: &mut Sequence, process: u32, caller: u32, callers: &Callers) {
+fn span(event: &mut EventFields<'_>, process: u32, caller: u32, callers: &Callers) {
     if let Some(span) = callers.get(caller) {
         event.text(AnnotationKey::Span, AnnotationText::Span(process, caller), || {
             let [low, high] = span.trace;

@@ -4,7 +4,7 @@
 //! there are many; then a packet whose time lies before the one before it has its whole time instead of a
 //! difference.
 
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
@@ -223,7 +223,7 @@ impl<K: Eq + Hash> NameNumbers<K> {
     }
 }
 
-/// A sequence of packets. An event is built by calling what adds to it, and then [`Sequence::write`].
+/// A sequence of packets.
 #[derive(Debug)]
 pub struct Sequence {
     number: u64,
@@ -238,9 +238,32 @@ pub struct Sequence {
     /// Categories and keys that were written, by bit.
     categories: u32,
     keys: u32,
+    /// The numbers of a kernel's name, source and launch: one look-up for the three.
+    kernels: FxHashMap<InternedKernel, [u64; 3]>,
     /// Names that the next packet defines.
     interned: Message,
-    event: Message,
+}
+
+/// A kernel by process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct InternedKernel(u32, Kernel);
+
+impl Hash for InternedKernel {
+    /// By what most kernels differ in, since all of it takes longer than the look-up.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let InternedKernel(process, kernel) = self;
+        let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+        let ([grid_x, grid_y, grid_z], [block_x, ..]) = (kernel.grid, kernel.block);
+        state.write_u64(pair(kernel.name, *process));
+        state.write_u64(pair(grid_x, grid_y));
+        state.write_u64(pair(grid_z, block_x));
+    }
+}
+
+/// What an event contains: written into its packet as it is added, and names to those of the sequence.
+pub struct EventFields<'a> {
+    sequence: &'a mut Sequence,
+    to: &'a mut Message,
 }
 
 impl Sequence {
@@ -255,15 +278,15 @@ impl Sequence {
             sources: NameNumbers(FxHashMap::default()),
             categories: 0,
             keys: 0,
+            kernels: FxHashMap::default(),
             interned: Message::default(),
-            event: Message::default(),
         }
     }
 
-    /// Begins an event. It must be written before the next one begins.
-    #[inline]
-    pub fn start(&mut self, to: &mut Packets) -> io::Result<()> {
-        let names = self.names.0.len() + self.texts.0.len() + self.sources.0.len();
+    /// Begins the sequence, or begins it again where it has too many names.
+    #[inline(always)]
+    fn start(&mut self, to: &mut Packets) -> io::Result<()> {
+        let names = self.names.0.len() + self.texts.0.len() + self.sources.0.len() + self.kernels.len();
         if !self.has_begun || names > NAMES_MAX {
             self.head(to)?;
         }
@@ -275,6 +298,7 @@ impl Sequence {
         self.names.0.clear();
         self.texts.0.clear();
         self.sources.0.clear();
+        self.kernels.clear();
         (self.categories, self.keys) = (0, 0);
         (self.has_begun, self.last_ns) = (true, to.begin_ns);
         let begin_ns = to.begin_ns;
@@ -301,123 +325,41 @@ impl Sequence {
         })
     }
 
+    /// Writes an event as one packet; `build` adds what it contains.
     #[inline(always)]
-    pub fn category(&mut self, category: EventCategory) {
-        let number = category as u64;
-        if self.categories & 1 << number == 0 {
-            self.categories |= 1 << number;
-            define(&mut self.interned, field::interned::CATEGORY, number, category.name());
-        }
-        self.event.number(field::event::CATEGORY, number);
-    }
-
-    #[inline(always)]
-    pub fn name(&mut self, name: Name, text: impl FnOnce() -> String) {
-        let (number, is_new) = self.names.of(name);
-        if is_new {
-            define(&mut self.interned, field::interned::NAME, number, &text());
-        }
-        self.event.number(field::event::NAME, number);
-    }
-
-    /// Connects the events with this id in the order of their times.
-    #[inline(always)]
-    pub fn flow(&mut self, id: u64) {
-        self.event.fixed64(field::event::FLOW, id);
-    }
-
-    /// The same for the last event with this id.
-    #[inline(always)]
-    pub fn flow_end(&mut self, id: u64) {
-        self.event.fixed64(field::event::FLOW_END, id);
-    }
-
-    /// The code of an event, by process and name definition.
-    #[inline(always)]
-    pub fn source(&mut self, of: (u32, u32), write: impl FnOnce(&mut dyn FnMut(SourceText<'_>))) {
-        let (number, is_new) = self.sources.of(of);
-        if is_new {
-            write(&mut |source| {
-                self.interned.message(field::interned::SOURCE, |message| {
-                    message.number(1, number);
-                    message.text(2, &line_safe(source.file));
-                    message.text(3, &line_safe(source.function));
-                    message.number(4, source.line.into());
-                });
-            });
-        }
-        self.event.number(field::event::SOURCE, number);
-    }
-
-    fn key(&mut self, key: AnnotationKey) -> u64 {
-        let number = key as u64;
-        if self.keys & 1 << number == 0 {
-            self.keys |= 1 << number;
-            define(&mut self.interned, field::interned::KEY, number, key.name());
-        }
-        number
-    }
-
-    #[inline(always)]
-    pub fn number(&mut self, key: AnnotationKey, value: u64) {
-        let key = self.key(key);
-        self.event.message(field::event::ANNOTATION, |annotation| {
-            annotation.number(field::annotation::KEY, key);
-            annotation.number(field::annotation::UNSIGNED, value);
-        });
-    }
-
-    #[inline(always)]
-    pub fn text(&mut self, key: AnnotationKey, of: AnnotationText, text: impl FnOnce() -> String) {
-        let key = self.key(key);
-        let (number, is_new) = self.texts.of(of);
-        if is_new {
-            define(&mut self.interned, field::interned::TEXT, number, &text());
-        }
-        self.event.message(field::event::ANNOTATION, |annotation| {
-            annotation.number(field::annotation::KEY, key);
-            annotation.number(field::annotation::TEXT, number);
-        });
-    }
-
-    pub fn counter_value(&mut self, value: i64) {
-        self.event.number(field::event::COUNTER_VALUE, value.cast_unsigned());
-    }
-
-    /// Writes the event as one packet.
-    #[inline(always)]
-    pub fn write(&mut self, to: &mut Packets, event: EventType, track: u64, at_ns: u64) -> io::Result<()> {
+    pub fn event(
+        &mut self,
+        to: &mut Packets,
+        (event, track, at_ns): (EventType, u64, u64),
+        build: impl FnOnce(&mut EventFields<'_>),
+    ) -> io::Result<()> {
+        self.start(to)?;
         let at_ns = at_ns.min(TIME_MAX);
-        let number = self.number;
-        let (own_track, last_ns) = (self.own_track, self.last_ns);
-        let (interned, body) = (&self.interned, &self.event);
-        let written = to.packet(|packet| {
-            match at_ns.checked_sub(last_ns) {
+        to.packet(|packet| {
+            match at_ns.checked_sub(self.last_ns) {
                 Some(passed_ns) => packet.number(field::packet::TIMESTAMP, passed_ns),
                 None => {
                     packet.number(field::packet::TIMESTAMP, at_ns);
                     packet.number(field::packet::CLOCK, BOOTTIME);
                 }
             }
-            packet.number(field::packet::SEQUENCE, number);
-            // The flag asks readers to skip the packet if they missed earlier names, which no reader of a
-            // whole file does.
-            if !interned.is_empty() {
-                packet.number(field::packet::FLAGS, 2);
-                packet.bytes(field::packet::INTERNED, interned.as_bytes());
-            }
+            self.last_ns = self.last_ns.max(at_ns);
+            packet.number(field::packet::SEQUENCE, self.number);
             packet.message(field::packet::EVENT, |message| {
                 message.number(field::event::TYPE, event as u64);
-                if track != own_track {
+                if track != self.own_track {
                     message.number(field::event::TRACK, track);
                 }
-                message.append(body);
+                build(&mut EventFields { sequence: self, to: message });
             });
-        });
-        self.last_ns = last_ns.max(at_ns);
-        self.interned.clear();
-        self.event.clear();
-        written
+            // The flag asks readers to skip the packet if they missed earlier names, which no reader of a
+            // whole file does.
+            if !self.interned.is_empty() {
+                packet.number(field::packet::FLAGS, 2);
+                packet.bytes(field::packet::INTERNED, self.interned.as_bytes());
+                self.interned.clear();
+            }
+        })
     }
 
     /// Describes a track.
@@ -427,6 +369,113 @@ impl Sequence {
             packet.number(field::packet::SEQUENCE, self.number);
             packet.message(field::packet::TRACK, build);
         })
+    }
+}
+
+impl EventFields<'_> {
+    #[inline(always)]
+    pub fn category(&mut self, category: EventCategory) {
+        let number = category as u64;
+        if self.sequence.categories & 1 << number == 0 {
+            self.sequence.categories |= 1 << number;
+            define(&mut self.sequence.interned, field::interned::CATEGORY, number, category.name());
+        }
+        self.to.number(field::event::CATEGORY, number);
+    }
+
+    #[inline(always)]
+    fn annotation(&mut self, key: u64, kind: u32, value: u64) {
+        self.to.pair(field::event::ANNOTATION, (field::annotation::KEY, key), (kind, value));
+    }
+
+    /// Adds the name, the source and the launch of a kernel if an earlier event of the sequence had them.
+    #[inline(always)]
+    pub fn known_kernel(&mut self, process: u32, kernel: &Kernel) -> bool {
+        let Some([name, source, launch]) =
+            self.sequence.kernels.get(&InternedKernel(process, *kernel)).copied()
+        else {
+            return false;
+        };
+        self.to.number(field::event::NAME, name);
+        self.to.number(field::event::SOURCE, source);
+        self.annotation(AnnotationKey::Launch as u64, field::annotation::TEXT, launch);
+        true
+    }
+
+    /// Remembers the numbers that the methods for a kernel's name, source and launch returned.
+    pub fn learn_kernel(&mut self, process: u32, kernel: &Kernel, numbers: [u64; 3]) {
+        self.sequence.kernels.insert(InternedKernel(process, *kernel), numbers);
+    }
+
+    #[inline(always)]
+    pub fn name(&mut self, name: Name, text: impl FnOnce() -> String) -> u64 {
+        let (number, is_new) = self.sequence.names.of(name);
+        if is_new {
+            define(&mut self.sequence.interned, field::interned::NAME, number, &text());
+        }
+        self.to.number(field::event::NAME, number);
+        number
+    }
+
+    /// Connects the events with this id in the order of their times.
+    #[inline(always)]
+    pub fn flow(&mut self, id: u64) {
+        self.to.fixed64(field::event::FLOW, id);
+    }
+
+    /// The same for the last event with this id.
+    #[inline(always)]
+    pub fn flow_end(&mut self, id: u64) {
+        self.to.fixed64(field::event::FLOW_END, id);
+    }
+
+    /// The code of an event, by process and name definition.
+    #[inline(always)]
+    pub fn source(&mut self, of: (u32, u32), write: impl FnOnce(&mut dyn FnMut(SourceText<'_>))) -> u64 {
+        let (number, is_new) = self.sequence.sources.of(of);
+        if is_new {
+            write(&mut |source| {
+                self.sequence.interned.message(field::interned::SOURCE, |message| {
+                    message.number(1, number);
+                    message.text(2, &line_safe(source.file));
+                    message.text(3, &line_safe(source.function));
+                    message.number(4, source.line.into());
+                });
+            });
+        }
+        self.to.number(field::event::SOURCE, number);
+        number
+    }
+
+    #[inline(always)]
+    fn key(&mut self, key: AnnotationKey) -> u64 {
+        let number = key as u64;
+        if self.sequence.keys & 1 << number == 0 {
+            self.sequence.keys |= 1 << number;
+            define(&mut self.sequence.interned, field::interned::KEY, number, key.name());
+        }
+        number
+    }
+
+    #[inline(always)]
+    pub fn number(&mut self, key: AnnotationKey, value: u64) {
+        let key = self.key(key);
+        self.annotation(key, field::annotation::UNSIGNED, value);
+    }
+
+    #[inline(always)]
+    pub fn text(&mut self, key: AnnotationKey, of: AnnotationText, text: impl FnOnce() -> String) -> u64 {
+        let key = self.key(key);
+        let (number, is_new) = self.sequence.texts.of(of);
+        if is_new {
+            define(&mut self.sequence.interned, field::interned::TEXT, number, &text());
+        }
+        self.annotation(key, field::annotation::TEXT, number);
+        number
+    }
+
+    pub fn counter_value(&mut self, value: i64) {
+        self.to.number(field::event::COUNTER_VALUE, value.cast_unsigned());
     }
 }
 

@@ -1,17 +1,21 @@
 //! A counter as a sum of steps, which arrive in any order and are written in the order of their times.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 /// So many times wait for earlier steps. A step before the last written value counts from that value on.
 const TIMES_MAX: usize = 1 << 13;
+/// So many neighbours of the last step are looked at before a search among all.
+const NEAR_MAX: usize = 8;
 
 #[derive(Debug)]
 pub struct Steps {
     pub track: u64,
     /// The value is written at multiples of this, as it is then.
     grid_ns: u64,
-    /// The sum of the steps up to each multiple, since the one before.
-    steps: BTreeMap<u64, i64>,
+    /// The multiples with steps in order, and the sum of the steps up to each since the one before.
+    steps: VecDeque<(u64, i64)>,
+    /// After the last step up, and after the last one down.
+    near: [usize; 2],
     value: i64,
     /// The last multiple up to which the value was taken.
     taken: u64,
@@ -19,20 +23,42 @@ pub struct Steps {
 
 impl Steps {
     pub fn new(track: u64, grid_ns: u64) -> Steps {
-        Steps { track, grid_ns, steps: BTreeMap::new(), value: 0, taken: 0 }
+        Steps { track, grid_ns, steps: VecDeque::new(), near: [0; 2], value: 0, taken: 0 }
     }
 
     #[inline]
     pub fn add(&mut self, at_ns: u64, step: i64) {
-        let sum = self.steps.entry(at_ns.div_ceil(self.grid_ns).max(self.taken)).or_default();
-        *sum = sum.saturating_add(step);
+        let at = at_ns.div_ceil(self.grid_ns).max(self.taken);
+        // Steps up come nearly in order, as steps down do.
+        let near = usize::from(step < 0);
+        let mut index = self.near.get(near).copied().unwrap_or(0).min(self.steps.len());
+        let is_before = |index: usize| self.steps.get(index).is_some_and(|(known, _)| *known <= at);
+        for _ in 0..NEAR_MAX {
+            match index.checked_sub(1) {
+                _ if is_before(index) => index += 1,
+                Some(before) if !is_before(before) => index = before,
+                _ => break,
+            }
+        }
+        if is_before(index) || index > 0 && !is_before(index - 1) {
+            index = self.steps.partition_point(|(known, _)| *known <= at);
+        }
+        match index.checked_sub(1).and_then(|last| self.steps.get_mut(last)) {
+            Some((known, sum)) if *known == at => *sum = sum.saturating_add(step),
+            _ => {
+                self.steps.insert(index, (at, step));
+                index += 1;
+            }
+        }
+        self.near.get_mut(near).into_iter().for_each(|near| *near = index);
     }
 
     /// The next value to be written and its time, once there are too many; or any, at the end.
     pub fn take(&mut self, is_end: bool) -> Option<(u64, i64)> {
         while is_end || self.steps.len() > TIMES_MAX {
-            let (at, step) = self.steps.pop_first()?;
+            let (at, step) = self.steps.pop_front()?;
             self.taken = at;
+            self.near = self.near.map(|near| near.saturating_sub(1));
             if step != 0 {
                 self.value = self.value.saturating_add(step);
                 return Some((at.saturating_mul(self.grid_ns), self.value));

@@ -10,7 +10,7 @@ use crate::aggregate::Leaf;
 use crate::export::Trace;
 use crate::export::perfetto::rows::{RowSlot, TrackRows};
 use crate::export::perfetto::sequence::{
-    AnnotationKey, AnnotationText, EventCategory, EventType, Name, Sequence, SourceText,
+    AnnotationKey, AnnotationText, EventCategory, EventFields, EventType, Name, SourceText,
 };
 use crate::export::perfetto::tracks::Tracks;
 use crate::model::operation::{GraphNode, Kernel, Operation, Timing, What};
@@ -55,14 +55,9 @@ impl StreamTrack {
         trace: &mut Trace<'_>,
     ) -> io::Result<()> {
         let start_ns = execution.timing.start_ns;
-        let after = |waiting: &Execution| waiting.timing.start_ns <= start_ns;
-        match self.waiting.back() {
-            Some(last) if !after(last) => {
-                let at = self.waiting.partition_point(after);
-                self.waiting.insert(at, execution);
-            }
-            _ => self.waiting.push_back(execution),
-        }
+        // Most come in order, or nearly.
+        let later = self.waiting.iter().rev().take_while(|waiting| waiting.timing.start_ns > start_ns);
+        self.waiting.insert(self.waiting.len() - later.count(), execution);
         match self.waiting.len() > WAITING_MAX {
             true => self.write_first(tracks, trace),
             false => Ok(()),
@@ -117,13 +112,10 @@ impl StreamTrack {
 
 /// What is known about an execution beside its time.
 #[inline]
-fn describe(event: &mut Sequence, execution: &Execution, trace: &mut Trace<'_>) {
+fn describe(event: &mut EventFields<'_>, execution: &Execution, trace: &mut Trace<'_>) {
     let Execution { process, what, graph, flow, .. } = *execution;
     let (category, leaf) = category_of(&what, graph);
     event.category(category);
-    event.name(Name::Leaf(process, leaf), || {
-        trace.labels.kernels.leaf(process, leaf).as_deref().unwrap_or_default().to_owned()
-    });
     if flow != 0 {
         match graph {
             // Other nodes may follow.
@@ -132,18 +124,26 @@ fn describe(event: &mut Sequence, execution: &Execution, trace: &mut Trace<'_>) 
         }
     }
     match what {
+        What::Kernel(kernel) if event.known_kernel(process, &kernel) => {}
         What::Kernel(kernel) => {
-            event.source((process, kernel.name), |write| {
+            let name = event.name(Name::Leaf(process, leaf), || leaf_text(process, leaf, trace));
+            let source = event.source((process, kernel.name), |write| {
                 let full = trace.labels.kernels.name(process, kernel.name).full;
                 let source = trace.labels.kernels.sources(process, kernel.name).only();
                 let (file, line) = source.map_or(("", 0), |source| (&*source.path, source.line));
                 write(SourceText { function: &full, file, line });
             });
-            let launch = Kernel { name: 0, ..kernel };
-            event.text(AnnotationKey::Launch, AnnotationText::Launch(launch), || launch_text(&launch));
+            let shape = Kernel { name: 0, ..kernel };
+            let text = AnnotationText::Launch(shape);
+            let launch = event.text(AnnotationKey::Launch, text, || launch_text(&shape));
+            event.learn_kernel(process, &kernel, [name, source, launch]);
         }
-        What::Copy { bytes, .. } | What::Fill { bytes } => event.number(AnnotationKey::Bytes, bytes),
-        What::Graph => {}
+        What::Copy { .. } | What::Fill { .. } | What::Graph => {
+            event.name(Name::Leaf(process, leaf), || leaf_text(process, leaf, trace));
+        }
+    }
+    if let What::Copy { bytes, .. } | What::Fill { bytes } = what {
+        event.number(AnnotationKey::Bytes, bytes);
     }
     if let Some(node) = graph {
         event.number(AnnotationKey::Graph, node.graph.into());
@@ -152,6 +152,10 @@ fn describe(event: &mut Sequence, execution: &Execution, trace: &mut Trace<'_>) 
             _ => event.number(AnnotationKey::Node, node.node),
         }
     }
+}
+
+fn leaf_text(process: u32, leaf: Leaf, trace: &mut Trace<'_>) -> String {
+    trace.labels.kernels.leaf(process, leaf).as_deref().unwrap_or_default().to_owned()
 }
 
 /// The category and the name of an operation.

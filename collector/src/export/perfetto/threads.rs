@@ -6,7 +6,7 @@
 use std::io;
 
 use crate::export::perfetto::rows::{FIT_ERROR_NS, RowSlot, TrackRows};
-use crate::export::perfetto::sequence::{AnnotationKey, EventCategory, EventType, Name, Sequence};
+use crate::export::perfetto::sequence::{AnnotationKey, EventCategory, EventFields, EventType, Name};
 use crate::export::perfetto::tracks::Tracks;
 
 /// Slices that end in any order, each written as a whole.
@@ -29,7 +29,7 @@ impl Apart {
         &mut self,
         tracks: &mut Tracks,
         (start_ns, duration_ns): (u64, u64),
-        build: impl FnOnce(&mut Sequence),
+        build: impl FnOnce(&mut EventFields<'_>),
     ) -> io::Result<bool> {
         loop {
             match self.rows.put(start_ns, duration_ns) {
@@ -79,7 +79,7 @@ impl ThreadTrack {
         &mut self,
         tracks: &mut Tracks,
         (start_ns, duration_ns): (u64, u64),
-        build: impl FnOnce(&mut Sequence),
+        build: impl FnOnce(&mut EventFields<'_>),
     ) -> io::Result<bool> {
         let Some(begin_ns) = self.begin_ns(start_ns) else {
             return self.apart.slice(tracks, (start_ns, duration_ns), build);
@@ -96,7 +96,7 @@ impl ThreadTrack {
         tracks: &mut Tracks,
         (number, name): (u32, Name),
         start_ns: u64,
-        build: impl FnOnce(&mut Sequence),
+        build: impl FnOnce(&mut EventFields<'_>),
     ) -> io::Result<()> {
         let Some(begin_ns) = self.begin_ns(start_ns) else { return Ok(()) };
         self.last_ns = begin_ns;

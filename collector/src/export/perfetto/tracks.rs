@@ -5,7 +5,7 @@ use std::io;
 use rustc_hash::FxHashSet;
 
 use crate::export::perfetto::message::Message;
-use crate::export::perfetto::sequence::{EventType, Name, Packets, SEQUENCES_MAX, Sequence};
+use crate::export::perfetto::sequence::{EventFields, EventType, Name, Packets, SEQUENCES_MAX, Sequence};
 use crate::names::line_safe;
 
 /// Linux gives no larger thread ids, so larger numbers are free for those that share an id.
@@ -152,13 +152,11 @@ impl Tracks {
         &mut self,
         sequence: usize,
         (event, track, at_ns): (EventType, u64, u64),
-        build: impl FnOnce(&mut Sequence),
+        build: impl FnOnce(&mut EventFields<'_>),
     ) -> io::Result<()> {
         let Some(sequence) = self.sequences.get_mut(sequence) else { return Ok(()) };
-        sequence.start(&mut self.packets)?;
-        build(sequence);
         self.written += u64::from(matches!(event, EventType::Begin | EventType::Instant));
-        sequence.write(&mut self.packets, event, track, at_ns)
+        sequence.event(&mut self.packets, (event, track, at_ns), build)
     }
 
     /// Writes the end of the innermost slice of a track.

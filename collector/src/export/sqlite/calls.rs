@@ -65,26 +65,18 @@ impl CallRows {
                 let bytes = self.bytes(process, &memory, frees);
                 let at = if frees { start } else { end };
                 let kind = memory_kind(memory.memory);
-                let none: Option<i64> = None;
-                let row = rusqlite::params![
-                    at,
-                    pid,
-                    device,
-                    0,
-                    memory.address.cast_signed(),
-                    0,
-                    bytes.cast_signed(),
-                    kind,
-                    frees,
-                    none,
-                    correlation,
-                    none,
-                    none,
-                    none,
-                    none,
-                    none,
-                    none,
-                ];
+                let row = rusqlite::named_params! {
+                ":start": at,
+                ":globalPid": pid,
+                ":deviceId": device,
+                ":contextId": 0,
+                ":address": memory.address.cast_signed(),
+                ":pc": 0,
+                ":bytes": bytes.cast_signed(),
+                ":memKind": kind,
+                ":memoryOperationType": frees,
+                ":correlationId": correlation,
+                };
                 database.add(&MEMORY_USAGE, row)
             }
             _ => Ok(()),

@@ -53,7 +53,9 @@ impl Database {
     fn make(&mut self, table: &NsysTable) -> io::Result<()> {
         let NsysTable { name, columns } = table;
         self.execute(&format!("CREATE TABLE {name} ({columns})"))?;
-        let values = vec!["?"; table.column_count()].join(", ");
+        // A row of few values names them: what it leaves out is NULL.
+        let values: Vec<String> = table.column_names().map(|column| format!(":{column}")).collect();
+        let values = values.join(", ");
         self.inserts.insert(name, format!("INSERT INTO {name} VALUES ({values})"));
         Ok(())
     }

@@ -84,29 +84,15 @@ impl NsysFile {
         tid: i64,
         domain: i64,
     ) -> io::Result<()> {
-        let none: Option<i64> = None;
         let text = line_safe(text);
-        let row = rusqlite::params![
-            start,
-            end,
-            kind,
-            none,
-            none,
-            none,
-            text.as_ref(),
-            tid,
-            none,
-            none,
-            domain,
-            none,
-            none,
-            none,
-            none,
-            none,
-            none,
-            none,
-            none,
-        ];
+        let row = rusqlite::named_params! {
+            ":start": start,
+            ":end": end,
+            ":eventType": kind,
+            ":text": text.as_ref(),
+            ":globalTid": tid,
+            ":domainId": domain,
+        };
         self.database.add(&NVTX, row)
     }
 }

@@ -13,8 +13,8 @@ const fn table(name: &'static str, columns: &'static str) -> NsysTable {
 }
 
 impl NsysTable {
-    pub fn column_count(&self) -> usize {
-        self.columns.split(',').count()
+    pub fn column_names(&self) -> impl Iterator<Item = &'static str> {
+        self.columns.split(',').filter_map(|column| column.split_whitespace().next())
     }
 }
 

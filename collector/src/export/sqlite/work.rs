@@ -3,7 +3,6 @@
 use std::io;
 
 use gputrace_wire::call::Detail;
-use rusqlite::params;
 use rustc_hash::FxHashMap;
 
 use crate::export::Trace;
@@ -44,43 +43,37 @@ impl Work {
         let correlation = call.and_then(|call| host.correlation(process, call.correlation));
         let pid = host.process(process);
         let node = operation.graph.map(|known| known.node.cast_signed());
-        let none: Option<i64> = None;
         self.rows += 1;
         match operation.what {
             What::Kernel(kernel) => {
                 let [full, short, mangled] =
                     self.names(process, kernel.name, definitions, database, trace)?;
                 let ([gx, gy, gz], [bx, by, bz]) = (kernel.grid, kernel.block);
-                let row = params![
-                    start,
-                    end,
-                    device,
-                    context,
-                    none,
-                    stream,
-                    correlation,
-                    pid,
-                    full,
-                    short,
-                    mangled,
-                    none,
-                    none,
-                    kernel.registers,
-                    gx,
-                    gy,
-                    gz,
-                    bx,
-                    by,
-                    bz,
-                    kernel.static_shared_bytes,
-                    kernel.dynamic_shared_bytes,
-                    0,
-                    0,
-                    self.rows,
-                    none,
-                    node,
-                    none,
-                ];
+                let row = rusqlite::named_params! {
+                ":start": start,
+                ":end": end,
+                ":deviceId": device,
+                ":contextId": context,
+                ":streamId": stream,
+                ":correlationId": correlation,
+                ":globalPid": pid,
+                ":demangledName": full,
+                ":shortName": short,
+                ":mangledName": mangled,
+                ":registersPerThread": kernel.registers,
+                ":gridX": gx,
+                ":gridY": gy,
+                ":gridZ": gz,
+                ":blockX": bx,
+                ":blockY": by,
+                ":blockZ": bz,
+                ":staticSharedMemory": kernel.static_shared_bytes,
+                ":dynamicSharedMemory": kernel.dynamic_shared_bytes,
+                ":localMemoryPerThread": 0,
+                ":localMemoryTotal": 0,
+                ":gridId": self.rows,
+                ":graphNodeId": node,
+                };
                 database.add(&KERNEL, row)?;
             }
             What::Copy { direction, bytes, source_memory, target_memory } => {
@@ -88,28 +81,22 @@ impl Work {
                 let ends = (direction == Direction::GpuToGpu).then_some(device);
                 let (kind, from, to) =
                     (copy_kind(direction), memory_kind(source_memory), memory_kind(target_memory));
-                let row = params![
-                    start,
-                    end,
-                    device,
-                    context,
-                    none,
-                    stream,
-                    correlation,
-                    pid,
-                    bytes.cast_signed(),
-                    kind,
-                    none,
-                    from,
-                    to,
-                    ends,
-                    none,
-                    ends,
-                    none,
-                    none,
-                    node,
-                    none,
-                ];
+                let row = rusqlite::named_params! {
+                ":start": start,
+                ":end": end,
+                ":deviceId": device,
+                ":contextId": context,
+                ":streamId": stream,
+                ":correlationId": correlation,
+                ":globalPid": pid,
+                ":bytes": bytes.cast_signed(),
+                ":copyKind": kind,
+                ":srcKind": from,
+                ":dstKind": to,
+                ":srcDeviceId": ends,
+                ":dstDeviceId": ends,
+                ":graphNodeId": node,
+                };
                 database.add(&MEMCPY, row)?;
             }
             What::Fill { bytes } => {
@@ -117,27 +104,34 @@ impl Work {
                     Some(Detail::Fill { value, .. }) => *value,
                     _ => 0,
                 };
-                let row = params![
-                    start,
-                    end,
-                    device,
-                    context,
-                    none,
-                    stream,
-                    correlation,
-                    pid,
-                    value,
-                    bytes.cast_signed(),
-                    node,
-                    none,
-                ];
+                let row = rusqlite::named_params! {
+                ":start": start,
+                ":end": end,
+                ":deviceId": device,
+                ":contextId": context,
+                ":streamId": stream,
+                ":correlationId": correlation,
+                ":globalPid": pid,
+                ":value": value,
+                ":bytes": bytes.cast_signed(),
+                ":graphNodeId": node,
+                };
                 database.add(&MEMSET, row)?;
             }
             What::Graph => {
                 let graph = operation.graph.map_or(0, |known| known.graph);
                 let source = definitions.source_of_graph(graph).unwrap_or(0);
-                let row =
-                    params![start, end, device, context, none, stream, correlation, pid, source, graph,];
+                let row = rusqlite::named_params! {
+                ":start": start,
+                ":end": end,
+                ":deviceId": device,
+                ":contextId": context,
+                ":streamId": stream,
+                ":correlationId": correlation,
+                ":globalPid": pid,
+                ":graphId": source,
+                ":graphExecId": graph,
+                };
                 database.add(&GRAPH_TRACE, row)?;
             }
         }

@@ -2,9 +2,9 @@
 
 use gputrace_wire::call::Call;
 use gputrace_wire::caller::{Caller, CallerEntry};
-use gputrace_wire::cell::{Cell, kind};
+use gputrace_wire::cell::{Cell, flag, kind};
 use gputrace_wire::clock::Anchor;
-use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
+use gputrace_wire::clock::mark::{EpochBegin, Recording, ThreadBegin};
 use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph};
 use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
@@ -15,6 +15,7 @@ use crate::model::loss::Loss;
 use crate::model::operation::{Kernel, What};
 use crate::model::process::ProcessState;
 use crate::model::process::ring::RingState;
+use crate::model::since_launch::SinceLaunch;
 use crate::model::sink::Sink;
 
 impl ProcessState {
@@ -22,6 +23,12 @@ impl ProcessState {
     pub(super) fn entry<S: Sink>(&mut self, ring: &mut RingState, entry: &[Cell], sink: &mut S) {
         let Some(first) = entry.first() else { return };
         let kind = first.kind();
+        if matches!(kind, kind::LAUNCH..=kind::CALL) && first.flags() & flag::PAUSED != 0 {
+            if let Some(call) = Call::from_cell(first) {
+                self.paused_call(ring, &call, sink);
+            }
+            return;
+        }
         self.counts.entry(kind);
         match kind {
             kind::LAUNCH..=kind::CALL => {
@@ -80,11 +87,20 @@ impl ProcessState {
             kind::THREAD_BEGIN => {
                 self.leave_ranges(ring, sink);
                 ring.thread = ThreadBegin::from_cell(first).thread;
+                ring.since_launch = SinceLaunch::default();
             }
             kind::ANCHOR => {
                 let anchor = Anchor::from_cell(first);
                 self.clocks.anchor(&anchor);
                 self.last_seen_ns = self.last_seen_ns.max(anchor.monotonic_ns);
+            }
+            kind::RECORDING => {
+                let change = Recording::from_cell(first);
+                let at_ns = match change.ticks {
+                    0 => self.begin.start_monotonic_ns,
+                    ticks => self.clocks.monotonic_ns(ticks),
+                };
+                self.recording.changes(change.is_on, at_ns);
             }
             kind::EPOCH_BEGIN => self.epoch_begin(ring, &EpochBegin::from_cell(first)),
             kind::GAP => match Gap::from_cell(first) {

@@ -1,6 +1,7 @@
 //! The state of one ring.
 
 use crate::model::instances::OpenInstances;
+use crate::model::since_launch::SinceLaunch;
 
 /// What the entries read so far determine for the later ones.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub struct RingState {
     pub caller: u32,
     /// The number of the innermost range with that active span.
     pub range: u32,
+    /// The thread's calls since its last launch.
+    pub since_launch: SinceLaunch,
     pub epoch: Option<u32>,
     /// The number of the ring's cells that the stream has had.
     pub position: u64,

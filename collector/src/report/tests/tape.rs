@@ -17,7 +17,7 @@ pub(crate) struct Tape {
     batches: Vec<Batch>,
     cells: Vec<Cell>,
     records: Vec<Cell>,
-    now_ns: u64,
+    pub(crate) now_ns: u64,
     correlation: u32,
     stack: u32,
     /// The stream that operations go to: its definition, its number in records, and the device's ordinal.

@@ -3,11 +3,12 @@
 use crate::label::units::{bandwidth, bytes, count, digits, duration, percent};
 use crate::names::line_safe;
 use crate::report::table::{Table, fit};
+use crate::report::text::IDLE_SHARE_MIN;
 use crate::report::text::page::{NAME_MIN, TextPage};
 use crate::report::words::{dash, plural};
 use crate::report::{
-    AnomalyReport, GraphReport, KernelReport, LineReport, MovedReport, RangeReport, Report, Spread,
-    ThreadReport,
+    AnomalyReport, DeviceMomentReport, DeviceTimes, GraphReport, IdleLine, KernelReport, LineReport,
+    MovedReport, RangeReport, Report, Spread, ThreadReport,
 };
 
 /// On pages narrower than this, the table of kernels has a short heading.
@@ -16,6 +17,8 @@ const NARROW: usize = 95;
 const PARTS_SHOWN: usize = 4;
 /// Rows of the table of kernels that were far slower than usual.
 const ANOMALIES_SHOWN: usize = 3;
+/// Rows of the table of lines at which devices were idle.
+const IDLE_SHOWN: usize = 5;
 /// The widest source location beside a name, and the width below which a shortened one is not worth showing.
 const LOCATION_WIDTH: usize = 28;
 const LOCATION_WIDTH_MIN: usize = 16;
@@ -124,6 +127,11 @@ impl Report {
             table.row(vec!["of other kernels".to_owned(), count(more)]);
         }
         page.table(table, true);
+        for anomaly in self.anomalies.list.iter().take(ANOMALIES_SHOWN) {
+            if let Some(line) = anomaly.device_state.as_ref().and_then(DeviceMomentReport::line) {
+                page.paragraph(&format!("{}: {line}", anomaly.name));
+            }
+        }
     }
 
     /// The lines that are charged with the most device time, or host time if no device time is known.
@@ -214,7 +222,7 @@ impl Report {
                     name.to_owned(),
                     count(moved.calls),
                     bytes(moved.bytes),
-                    moved.total_ns.map_or_else(dash, duration),
+                    moved.spread.total_ns.map_or_else(dash, duration),
                     moved.bandwidth_mbps.filter(|rate| *rate > 0.0).map_or_else(dash, bandwidth),
                 ]);
             }
@@ -256,6 +264,37 @@ impl Report {
         }
         if let more @ 1.. = timed.len().saturating_sub(PARTS_SHOWN) {
             table.row(vec![format!("and {}", plural(more as u64, "more graph", "more graphs"))]);
+        }
+        page.table(table, false);
+    }
+
+    /// Where threads were while a device was idle, over all devices.
+    pub(super) fn idle_table(&self, page: &mut TextPage) {
+        if self.device_times == DeviceTimes::Windows {
+            return;
+        }
+        let several = self.devices.len() > 1;
+        let mut lines: Vec<(u32, &IdleLine)> = self
+            .devices
+            .iter()
+            .flat_map(|device| device.idle.iter().map(|idle| (device.ordinal, idle)))
+            .flat_map(|(ordinal, idle)| idle.lines.iter().map(move |line| (ordinal, line)))
+            .filter(|(_, line)| line.share.is_some_and(|share| share >= IDLE_SHARE_MIN))
+            .collect();
+        lines.sort_by_key(|(_, line)| std::cmp::Reverse(line.ns));
+        let mut header = vec!["Idle while at", "times", "idle", "of wall", "cause"];
+        header.extend(several.then_some("GPU"));
+        let mut table = Table::new(&header).optional(&["cause"]);
+        for (ordinal, line) in lines.into_iter().take(IDLE_SHOWN) {
+            let mut row = vec![
+                line_safe(&line.text()).into_owned(),
+                count(line.pieces),
+                duration(line.ns),
+                line.share.map_or_else(dash, percent),
+                line.cause.to_owned(),
+            ];
+            row.extend(several.then(|| ordinal.to_string()));
+            table.row(row);
         }
         page.table(table, false);
     }

@@ -27,10 +27,10 @@ use gputrace_wire::segment::RingHeader;
 pub use early::read_early;
 
 use super::graph_times::Delivered;
-use super::guest;
 use super::kinds::{self, Requester};
 use super::open::Consumed;
 use super::root::{self, Root};
+use super::{guest, pause};
 use crate::symbols::driver;
 use crate::table::tables::{self, Tables};
 
@@ -54,7 +54,7 @@ macro_rules! execution_of {
         Execution {
             correlation: $record.correlation_id(),
             start_ns: $record.start_ns(),
-            end_ns: $record.end_ns(),
+            end_ns: known_end_ns($record.start_ns(), $record.end_ns()),
             device: $record.device_id(),
             context: $record.context_id(),
             stream: $record.stream_id(),
@@ -62,6 +62,11 @@ macro_rules! execution_of {
             graph: $record.graph_id(),
         }
     };
+}
+
+/// The end time, or 0 if CUPTI did not see the end.
+fn known_end_ns(start_ns: u64, end_ns: u64) -> u64 {
+    if pause::is_end_known(start_ns, end_ns) { end_ns } else { 0 }
 }
 
 /// The fields that both copy records have under the same names.

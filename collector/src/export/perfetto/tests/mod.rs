@@ -104,7 +104,7 @@ fn recorded_counts_and_sums_are_those_of_the_report() {
             let bytes: u64 = copies.iter().map(|slice| slice.numbers["bytes"]).sum();
             assert_eq!(
                 (copies.len() as u64, bytes, duration_ns(&copies)),
-                (moved.moved.calls, moved.moved.bytes, moved.moved.total_ns.unwrap())
+                (moved.moved.calls, moved.moved.bytes, moved.moved.spread.total_ns.unwrap())
             );
         }
         assert_eq!(exported.of_category("call").len() as u64, totals.counts.host_calls());

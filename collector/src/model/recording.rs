@@ -1,0 +1,92 @@
+//! When a process recorded: a session can be paused and go on.
+
+/// Changes that are kept of a process. Where there are more, the later ones count as one interval.
+const CHANGES_MAX: usize = 1 << 13;
+
+/// The intervals in which a process recorded, by CLOCK_MONOTONIC. A process that was never paused has none.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RecordingIntervals {
+    /// Whether it records from then on. Neighbours differ.
+    changes: Vec<(bool, u64)>,
+    /// Changes beyond those that are kept.
+    pub left_out: u64,
+}
+
+impl RecordingIntervals {
+    pub(super) fn changes(&mut self, is_on: bool, at_ns: u64) {
+        if self.changes.last().map_or(is_on, |(last, _)| *last == is_on) {
+            return;
+        }
+        if self.changes.len() < CHANGES_MAX {
+            self.changes.push((is_on, at_ns));
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    pub fn was_paused(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// The intervals of a process that was traced from `begin_ns` to `end_ns`.
+    pub fn between(&self, begin_ns: u64, end_ns: u64) -> Vec<(u64, u64)> {
+        let mut intervals = Vec::new();
+        let mut since = Some(begin_ns);
+        for (is_on, at_ns) in &self.changes {
+            match (is_on, since) {
+                (true, None) => since = Some(*at_ns),
+                (false, Some(from)) => {
+                    intervals.push((from, (*at_ns).max(from)));
+                    since = None;
+                }
+                _ => {}
+            }
+        }
+        intervals.extend(since.map(|from| (from, end_ns.max(from))));
+        intervals.retain(|(from, to)| from < to);
+        intervals
+    }
+}
+
+/// The intervals in which any of several processes recorded, in order, those that touch as one.
+pub fn union(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    intervals.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in intervals {
+        match merged.last_mut() {
+            Some((_, last)) if from <= *last => *last = to.max(*last),
+            _ => merged.push((from, to)),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_begin_and_end_with_the_changes() {
+        let mut recording = RecordingIntervals::default();
+        assert_eq!(recording.between(10, 100), [(10, 100)]);
+        for (is_on, at_ns) in [(true, 5), (false, 20), (false, 25), (true, 40), (false, 70)] {
+            recording.changes(is_on, at_ns);
+        }
+        assert!(recording.was_paused());
+        assert_eq!(recording.between(10, 100), [(10, 20), (40, 70)]);
+        recording.changes(true, 90);
+        assert_eq!(recording.between(10, 100), [(10, 20), (40, 70), (90, 100)]);
+    }
+
+    #[test]
+    fn process_that_begins_paused_has_no_first_interval() {
+        let mut recording = RecordingIntervals::default();
+        recording.changes(false, 10);
+        assert_eq!(recording.between(10, 100), []);
+    }
+
+    #[test]
+    fn intervals_that_touch_are_one() {
+        assert_eq!(union(vec![(40, 50), (10, 20), (20, 30), (12, 15)]), [(10, 30), (40, 50)]);
+    }
+}

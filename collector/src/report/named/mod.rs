@@ -1,0 +1,357 @@
+//! The report's tables one by one: `gputrace report --report NAME`.
+//!
+//! Tables that mean what one of nsys's means have its name and its headings. nsys's standard deviations
+//! are left out: the histograms that durations are kept in do not have them.
+//! `docs/reference/report-tables.md` lists the tables.
+
+mod format;
+
+use std::fmt;
+
+use crate::report::json::{MovedReport, Report, Spread};
+use crate::report::lines::CodeLocation;
+
+pub use format::{TableFormat, print};
+
+/// A table's value.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Cell {
+    Text(String),
+    Count(u64),
+    /// With one decimal.
+    Figure(f64),
+    Missing,
+}
+
+/// A table with its rows, the most important first.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NamedTable {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub columns: &'static [&'static str],
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A name for which there is no table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownTable(pub String);
+
+impl fmt::Display for UnknownTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known: Vec<&str> = names().collect();
+        write!(f, "there is no report named {:?}; the reports are {}", self.0, known.join(", "))
+    }
+}
+
+struct TableKind {
+    name: &'static str,
+    title: &'static str,
+    columns: &'static [&'static str],
+    rows: fn(&Report) -> Vec<Vec<Cell>>,
+}
+
+/// Those printed where a format was chosen and no table.
+pub const DEFAULT: [&str; 4] = ["lines", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_api_sum"];
+
+static KINDS: [TableKind; 10] = [
+    TableKind {
+        name: "lines",
+        title: "GPU time by line of the program",
+        columns: &["Time (%)", "Total Time (ns)", "Operations", "Host Calls", "Host Time (ns)", "Line"],
+        rows: lines,
+    },
+    TableKind {
+        name: "cuda_gpu_kern_sum",
+        title: "Kernels",
+        columns: &[
+            "Time (%)",
+            "Total Time (ns)",
+            "Instances",
+            "Avg (ns)",
+            "Med (ns)",
+            "Min (ns)",
+            "Max (ns)",
+            "Name",
+        ],
+        rows: kernels,
+    },
+    TableKind {
+        name: "cuda_gpu_mem_time_sum",
+        title: "Copies and memsets by time",
+        columns: &[
+            "Time (%)",
+            "Total Time (ns)",
+            "Count",
+            "Avg (ns)",
+            "Med (ns)",
+            "Min (ns)",
+            "Max (ns)",
+            "Operation",
+        ],
+        rows: memory_times,
+    },
+    TableKind {
+        name: "cuda_gpu_mem_size_sum",
+        title: "Copies and memsets by size",
+        columns: &["Total (MB)", "Count", "Avg (MB)", "Bandwidth (MB/s)", "Operation"],
+        rows: memory_sizes,
+    },
+    TableKind {
+        name: "cuda_api_sum",
+        title: "Calls of the CUDA driver",
+        columns: &[
+            "Time (%)",
+            "Total Time (ns)",
+            "Num Calls",
+            "Avg (ns)",
+            "Med (ns)",
+            "Min (ns)",
+            "Max (ns)",
+            "Name",
+        ],
+        rows: calls,
+    },
+    TableKind {
+        name: "nvtx_sum",
+        title: "NVTX ranges by host time",
+        columns: &["Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Range"],
+        rows: range_times,
+    },
+    TableKind {
+        name: "nvtx_gpu_sum",
+        title: "NVTX ranges by the GPU time of what was launched in them",
+        columns: &["Time (%)", "Total Time (ns)", "Operations", "Range"],
+        rows: range_work,
+    },
+    TableKind {
+        name: "threads",
+        title: "Threads",
+        columns: &["Time (%)", "Total Time (ns)", "Operations", "Host Calls", "PID", "TID", "Thread"],
+        rows: threads,
+    },
+    TableKind {
+        name: "streams",
+        title: "Streams",
+        columns: &["Time (%)", "Total Time (ns)", "Operations", "PID", "Device", "Stream"],
+        rows: streams,
+    },
+    TableKind {
+        name: "devices",
+        title: "Devices",
+        columns: &["Busy (%)", "Busy Time (ns)", "Operations", "Timed Operations", "UUID", "Device"],
+        rows: devices,
+    },
+];
+
+/// The tables' names.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|kind| kind.name)
+}
+
+/// # Errors
+/// The first name for which there is no table.
+pub fn check(names: &[String]) -> Result<(), UnknownTable> {
+    match names.iter().find(|name| kind(name).is_none()) {
+        Some(unknown) => Err(UnknownTable(unknown.clone())),
+        None => Ok(()),
+    }
+}
+
+/// The tables of these names, in their order, without those that [`check`] rejects.
+pub fn tables(report: &Report, names: &[String]) -> Vec<NamedTable> {
+    let table = |kind: &TableKind| NamedTable {
+        name: kind.name,
+        title: kind.title,
+        columns: kind.columns,
+        rows: (kind.rows)(report),
+    };
+    names.iter().filter_map(|name| kind(name)).map(table).collect()
+}
+
+fn kind(name: &str) -> Option<&'static TableKind> {
+    KINDS.iter().find(|kind| kind.name == name)
+}
+
+fn time(ns: Option<u64>) -> Cell {
+    ns.map_or(Cell::Missing, Cell::Count)
+}
+
+fn percent(share: Option<f64>) -> Cell {
+    share.map_or(Cell::Missing, |share| Cell::Figure(share * 100.0))
+}
+
+fn part(ns: Option<u64>, all_ns: u64) -> Cell {
+    percent(ns.filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64))
+}
+
+/// Share, total, calls, mean, median, least, most: the first seven columns of nsys's sums.
+fn sums(share: Cell, calls: u64, spread: &Spread) -> Vec<Cell> {
+    vec![
+        share,
+        time(spread.total_ns),
+        Cell::Count(calls),
+        spread.mean_ns.map_or(Cell::Missing, Cell::Figure),
+        time(spread.median_ns),
+        time(spread.min_ns),
+        time(spread.max_ns),
+    ]
+}
+
+fn with(mut cells: Vec<Cell>, label: impl Into<String>) -> Vec<Cell> {
+    cells.push(Cell::Text(label.into()));
+    cells
+}
+
+fn location(location: &CodeLocation) -> String {
+    let file = location.file.as_deref().unwrap_or("?");
+    match location.line {
+        Some(line) => format!("{file}:{line} {}", location.function),
+        None => format!("{file} {}", location.function),
+    }
+}
+
+/// Those with work or calls of their own: a line is not counted for what it called.
+fn lines(report: &Report) -> Vec<Vec<Cell>> {
+    let is_charged = |calls: u64, host_calls: u64| calls > 0 || host_calls > 0;
+    let charged = report.lines.iter().filter(|line| is_charged(line.charged_calls, line.charged_host_calls));
+    let mut rows: Vec<_> = charged.collect();
+    rows.sort_by_key(|line| std::cmp::Reverse((line.charged_ns, line.charged_host_ns)));
+    rows.iter()
+        .map(|line| {
+            let figures = vec![
+                percent(line.charged_share),
+                time(line.charged_ns),
+                Cell::Count(line.charged_calls),
+                Cell::Count(line.charged_host_calls),
+                Cell::Count(line.charged_host_ns),
+            ];
+            with(figures, location(&line.location))
+        })
+        .collect()
+}
+
+fn kernels(report: &Report) -> Vec<Vec<Cell>> {
+    let row = |kernel: &crate::report::KernelReport| {
+        with(sums(percent(kernel.share), kernel.calls, &kernel.spread), kernel.full_name.as_str())
+    };
+    report.kernels.iter().map(row).collect()
+}
+
+/// What was moved and set, as nsys names the operations; those that did not occur are left out.
+fn moved(report: &Report) -> Vec<(&'static str, &MovedReport)> {
+    let name = |direction: &str| match direction {
+        "cpu_to_gpu" => "[CUDA memcpy Host-to-Device]",
+        "gpu_to_cpu" => "[CUDA memcpy Device-to-Host]",
+        "gpu_to_gpu" => "[CUDA memcpy Device-to-Device]",
+        "peer_to_peer" => "[CUDA memcpy Peer-to-Peer]",
+        "cpu_to_cpu" => "[CUDA memcpy Host-to-Host]",
+        _ => "[CUDA memcpy]",
+    };
+    let copies = report.transfers.iter().map(|transfer| (name(transfer.direction), &transfer.moved));
+    let mut all: Vec<_> = copies.chain([("[CUDA memset]", &report.memsets)]).collect();
+    all.retain(|(_, moved)| moved.calls > 0);
+    all.sort_by_key(|(_, moved)| std::cmp::Reverse(moved.spread.total_ns));
+    all
+}
+
+fn memory_times(report: &Report) -> Vec<Vec<Cell>> {
+    let all = moved(report);
+    let all_ns = all.iter().filter_map(|(_, moved)| moved.spread.total_ns).fold(0, u64::saturating_add);
+    let row = |(name, moved): &(&str, &MovedReport)| {
+        with(sums(part(moved.spread.total_ns, all_ns), moved.calls, &moved.spread), *name)
+    };
+    all.iter().map(row).collect()
+}
+
+fn memory_sizes(report: &Report) -> Vec<Vec<Cell>> {
+    let mut all = moved(report);
+    all.sort_by_key(|(_, moved)| std::cmp::Reverse(moved.bytes));
+    let row = |(name, moved): &(&str, &MovedReport)| {
+        let megabytes = moved.bytes as f64 / 1e6;
+        let figures = vec![
+            Cell::Figure(megabytes),
+            Cell::Count(moved.calls),
+            Cell::Figure(megabytes / moved.calls as f64),
+            moved.bandwidth_mbps.map_or(Cell::Missing, Cell::Figure),
+        ];
+        with(figures, *name)
+    };
+    all.iter().map(row).collect()
+}
+
+fn calls(report: &Report) -> Vec<Vec<Cell>> {
+    let all_ns = report.calls.iter().filter_map(|call| call.spread.total_ns).fold(0, u64::saturating_add);
+    let row = |call: &crate::report::CallReport| {
+        with(sums(part(call.spread.total_ns, all_ns), call.calls, &call.spread), call.name.as_str())
+    };
+    report.calls.iter().map(row).collect()
+}
+
+fn range_times(report: &Report) -> Vec<Vec<Cell>> {
+    let all_ns = report.ranges.iter().map(|range| range.host_total_ns).fold(0, u64::saturating_add);
+    let mut all: Vec<_> = report.ranges.iter().filter(|range| range.calls > 0).collect();
+    all.sort_by_key(|range| std::cmp::Reverse(range.host_total_ns));
+    all.iter()
+        .map(|range| {
+            let figures = vec![
+                part(Some(range.host_total_ns), all_ns),
+                Cell::Count(range.host_total_ns),
+                Cell::Count(range.calls),
+                Cell::Figure(range.host_total_ns as f64 / range.calls as f64),
+            ];
+            with(figures, range.text())
+        })
+        .collect()
+}
+
+fn range_work(report: &Report) -> Vec<Vec<Cell>> {
+    let all = report.ranges.iter().filter(|range| range.operations > 0);
+    all.map(|range| {
+        let figures = vec![percent(range.share), time(range.device_total_ns), Cell::Count(range.operations)];
+        with(figures, range.text())
+    })
+    .collect()
+}
+
+fn threads(report: &Report) -> Vec<Vec<Cell>> {
+    let row = |thread: &crate::report::ThreadReport| {
+        let figures = vec![
+            percent(thread.share),
+            time(thread.device_total_ns),
+            Cell::Count(thread.operations),
+            Cell::Count(thread.host_calls),
+            Cell::Count(thread.pid.into()),
+            Cell::Count(thread.tid.into()),
+        ];
+        with(figures, thread.label.as_str())
+    };
+    report.threads.iter().map(row).collect()
+}
+
+fn streams(report: &Report) -> Vec<Vec<Cell>> {
+    let row = |stream: &crate::report::StreamReport| {
+        let figures = vec![
+            percent(stream.share),
+            time(stream.device_total_ns),
+            Cell::Count(stream.operations),
+            Cell::Count(stream.pid.into()),
+            stream.device.map_or(Cell::Missing, |device| Cell::Count(device as u64)),
+        ];
+        with(figures, stream.label.as_str())
+    };
+    report.streams.iter().map(row).collect()
+}
+
+fn devices(report: &Report) -> Vec<Vec<Cell>> {
+    let row = |device: &crate::report::DeviceReport| {
+        let figures = vec![
+            part(device.busy_ns, report.wall_ns),
+            time(device.busy_ns),
+            Cell::Count(device.operations),
+            Cell::Count(device.timed_operations),
+            device.uuid.clone().map_or(Cell::Missing, Cell::Text),
+        ];
+        with(figures, device.name.as_str())
+    };
+    report.devices.iter().map(row).collect()
+}

@@ -1,0 +1,97 @@
+//! What a session recorded that was paused for a time, and what it only counted.
+
+use gputrace_wire::counter::Counter;
+use serde::Serialize;
+
+use crate::label::units::{count, duration};
+use crate::model::Totals;
+use crate::model::recording::union;
+
+/// Intervals in the report.
+const INTERVALS_MAX: usize = 1000;
+
+/// Only in the report of sessions that were paused. All figures elsewhere are of what was recorded.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct PausedReport {
+    /// The time in which any process recorded.
+    pub recorded_ns: u64,
+    /// These times, since the begin of the first session.
+    pub intervals: Vec<RecordedInterval>,
+    pub intervals_left_out: u64,
+    /// Calls that succeeded while the session was paused. They are in no other count.
+    pub paused_launches: u64,
+    pub paused_graph_launches: u64,
+    pub paused_copies: u64,
+    pub paused_memsets: u64,
+    pub paused_waits: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct RecordedInterval {
+    pub begin_ns: u64,
+    pub end_ns: u64,
+}
+
+pub(super) fn paused(totals: &Totals) -> Option<PausedReport> {
+    let processes = || totals.processes.iter();
+    let [launches, graph_launches, copies, memsets, waits] = [
+        Counter::PausedLaunches,
+        Counter::PausedGraphLaunches,
+        Counter::PausedCopies,
+        Counter::PausedFills,
+        Counter::PausedWaits,
+    ]
+    .map(|counter| totals.counter(counter));
+    let was_paused = processes().any(|process| process.recorded.was_paused());
+    if !was_paused && [launches, graph_launches, copies, memsets, waits].iter().all(|calls| *calls == 0) {
+        return None;
+    }
+    let begins = totals.sessions.iter().map(|session| session.begin.monotonic_ns);
+    let begin_ns = begins.min().unwrap_or(0);
+    let of_each = processes()
+        .flat_map(|process| process.recorded.between(process.begin.start_monotonic_ns, process.last_seen_ns));
+    let intervals = union(of_each.collect());
+    let left_out: u64 = processes().map(|process| process.recorded.left_out).sum();
+    Some(PausedReport {
+        recorded_ns: intervals.iter().map(|(from, to)| to - from).sum(),
+        intervals_left_out: left_out + intervals.len().saturating_sub(INTERVALS_MAX) as u64,
+        intervals: intervals
+            .iter()
+            .take(INTERVALS_MAX)
+            .map(|(from, to)| RecordedInterval {
+                begin_ns: from.saturating_sub(begin_ns),
+                end_ns: to.saturating_sub(begin_ns),
+            })
+            .collect(),
+        paused_launches: launches,
+        paused_graph_launches: graph_launches,
+        paused_copies: copies,
+        paused_memsets: memsets,
+        paused_waits: waits,
+    })
+}
+
+impl PausedReport {
+    pub(super) fn line(&self, wall_ns: u64) -> String {
+        let intervals = match self.intervals.len() {
+            1 => "1 interval".to_owned(),
+            more => format!("{} intervals", count(more as u64 + self.intervals_left_out)),
+        };
+        let counted: Vec<String> = [
+            (self.paused_launches, "launches"),
+            (self.paused_graph_launches, "graph launches"),
+            (self.paused_copies, "copies"),
+            (self.paused_memsets, "memsets"),
+            (self.paused_waits, "waits"),
+        ]
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, what)| format!("{} {what}", count(*number)))
+        .collect();
+        let counted = match counted.is_empty() {
+            true => String::new(),
+            false => format!("; paused, only counted: {}", counted.join(", ")),
+        };
+        format!("{} of {} in {intervals}{counted}", duration(self.recorded_ns), duration(wall_ns))
+    }
+}

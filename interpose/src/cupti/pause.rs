@@ -1,0 +1,117 @@
+//! Pausing a session, and going on: what changes in the hooks and in CUPTI, in which order.
+//!
+//! ```text
+//!  On ──► Marked ──(some turns of the service thread)──► base kinds off ──► Off
+//!  Off ──► Marked ──► base kinds on ──► On
+//! ```
+//!
+//! While calls are marked, CUPTI may still deliver records of them; the mark says which these are, so that a
+//! reader of the trace leaves out the records of all calls that were not recorded. The kind of whole graphs
+//! never changes: CUPTI crashes where it is switched while graphs exist (`scripts/bench-cupti-switch`).
+//! Its records go on, so a graph's launch is marked also while the session is off. The launch callbacks stay
+//! on: a thread that is inside a call as its callback goes off or on gets that call's correlation id for all
+//! its later calls too (seen with CUPTI 13.0).
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use gputrace_producer::session::{Recording, Session};
+use gputrace_producer::{clock, thread};
+use gputrace_wire::clock::mark;
+
+use super::kinds;
+use super::root::Root;
+
+/// Turns of the service thread between the last recorded call and the switch of CUPTI's kinds. What was
+/// launched before it has mostly ended by then.
+const TURNS_MARKED: u32 = 3;
+
+/// The generation of the session of which it is written that it began paused.
+static NOTED_FOR: AtomicU32 = AtomicU32::new(0);
+static TURNS_LEFT: AtomicU32 = AtomicU32::new(0);
+/// By CUPTI's clock: when the base kinds went off last, and when they went on after that.
+static OFF_NS: AtomicU64 = AtomicU64::new(0);
+static ON_NS: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// A turn of the service thread. `root`: CUPTI, where device times are recorded.
+pub fn turn(session: &'static Session, root: Option<&Root>) {
+    if session.recording() == Recording::Off
+        && NOTED_FOR.swap(session.generation, Ordering::Relaxed) != session.generation
+        && session.control().recording_done.load(Ordering::Relaxed) == 0
+    {
+        let since_begin = mark::Recording { is_on: false, ticks: 0 };
+        thread::with(|slot| slot.emit(session, &[since_begin.to_cell()]));
+    }
+    let control = session.control();
+    // SYNC: pairs with the collector's Release store.
+    let wanted = control.recording_wanted.load(Ordering::Acquire);
+    if wanted == control.recording_done.load(Ordering::Relaxed) {
+        return;
+    }
+    let is_done = if wanted & 1 == 1 { pause(session, root) } else { go_on(session, root) };
+    if is_done {
+        control.recording_done.store(wanted, Ordering::Release);
+    }
+}
+
+fn pause(session: &'static Session, root: Option<&Root>) -> bool {
+    match (session.recording(), root) {
+        (Recording::Off, _) => return true,
+        (Recording::On, Some(_)) => {
+            session.set_recording(Recording::Marked);
+            note(session, false);
+            TURNS_LEFT.store(TURNS_MARKED, Ordering::Relaxed);
+            return false;
+        }
+        (Recording::On, None) => note(session, false),
+        (Recording::Marked, Some(root)) => {
+            let left = TURNS_LEFT.load(Ordering::Relaxed);
+            if left > 0 {
+                TURNS_LEFT.store(left - 1, Ordering::Relaxed);
+                return false;
+            }
+            kinds::withdraw_base(root);
+            OFF_NS.store(root.now_ns(), Ordering::Relaxed);
+            ON_NS.store(u64::MAX, Ordering::Relaxed);
+        }
+        // CUPTI was left meanwhile.
+        (Recording::Marked, None) => {}
+    }
+    session.set_recording(Recording::Off);
+    true
+}
+
+fn go_on(session: &'static Session, root: Option<&Root>) -> bool {
+    match (session.recording(), root) {
+        (Recording::On, _) => return true,
+        (Recording::Off, Some(root)) => {
+            session.set_recording(Recording::Marked);
+            turn_on(session, root);
+        }
+        // Asked to go on before the pause was complete.
+        (Recording::Marked, Some(root)) => turn_on(session, root),
+        (_, None) => {}
+    }
+    session.set_recording(Recording::On);
+    note(session, true);
+    true
+}
+
+fn turn_on(session: &'static Session, root: &Root) {
+    if kinds::request_base(root).is_err() {
+        session.notice(1, 0, b"CUPTI refuses to record again after a pause: host times only");
+    }
+    ON_NS.store(root.now_ns(), Ordering::Relaxed);
+}
+
+/// Writes from when on the process records, or is paused.
+fn note(session: &'static Session, is_on: bool) {
+    let mark = mark::Recording { is_on, ticks: clock::now() };
+    thread::with(|slot| slot.emit(session, &[mark.to_cell()]));
+}
+
+/// Whether CUPTI's end time of an operation is its own. An operation under way when its kind goes off gets
+/// the time at which the kind goes on again (kineto#1105).
+pub fn is_end_known(start_ns: u64, end_ns: u64) -> bool {
+    let (off_ns, on_ns) = (OFF_NS.load(Ordering::Relaxed), ON_NS.load(Ordering::Relaxed));
+    off_ns == 0 || start_ns >= off_ns || end_ns < on_ns.min(u64::MAX - 1).max(off_ns)
+}

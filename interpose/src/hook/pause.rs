@@ -1,0 +1,53 @@
+//! What becomes of a call while the session is paused: it is counted by kind, and marked in the thread's ring
+//! where a device record of it may come, so that the reader of the trace leaves the record out.
+
+use gputrace_producer::session::{Recording, Session};
+use gputrace_producer::thread::Slot;
+use gputrace_wire::call::{Call, Detail};
+use gputrace_wire::cell::{flag, kind};
+use gputrace_wire::counter::Counter;
+
+use crate::hook::description::Description;
+
+/// When a call was made, and CUPTI's correlation id for it; 0 for none.
+pub struct At {
+    pub start_ticks: u64,
+    pub duration_ticks: u64,
+    pub correlation: u32,
+    /// What hooks did when the call began.
+    pub recording: Recording,
+}
+
+/// Counts a call that succeeded while the session was paused. False for a call that is recorded in any case:
+/// what it did matters after the pause.
+#[cold]
+#[inline(never)]
+pub fn passes_over(session: &'static Session, slot: &Slot, description: &Description, at: At) -> bool {
+    let (counter, count) = match (description.kind, description.detail) {
+        (kind::LAUNCH, _) => (Counter::PausedLaunches, 1),
+        (kind::GRAPH_LAUNCH, _) => (Counter::PausedGraphLaunches, 1),
+        (kind::COPY, Detail::Copy(copy)) => (Counter::PausedCopies, copy.count.max(1)),
+        (kind::COPY, _) => (Counter::PausedCopies, 1),
+        (kind::FILL, _) => (Counter::PausedFills, 1),
+        (kind::WAIT, _) => (Counter::PausedWaits, 1),
+        _ => return false,
+    };
+    session.count(counter, count.into());
+    // CUPTI's kinds were on during a part of the call, or this one is never off.
+    let states = [at.recording, session.recording()];
+    let may_have_record =
+        description.kind == kind::GRAPH_LAUNCH || states.iter().any(|state| *state != Recording::Off);
+    if may_have_record && at.correlation != 0 {
+        let call = Call {
+            kind: description.kind,
+            flags: description.flags | flag::PAUSED,
+            start_ticks: at.start_ticks,
+            duration_ticks: at.duration_ticks,
+            correlation: at.correlation,
+            detail: description.detail,
+            ..Call::default()
+        };
+        slot.emit(session, &[call.to_cell()]);
+    }
+    true
+}

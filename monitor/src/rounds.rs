@@ -1,0 +1,187 @@
+//! The thread that takes the samples of all devices: one wake-up for all whose samples are due at the same
+//! moment, since a wake-up costs more than a sample.
+//!
+//! A call that does not return must stop its own device's samples only. So another thread looks now and then
+//! whether a round is stuck. Then the stuck device is left to its own thread from there on, and a new thread
+//! takes over the rounds; the stuck one ends once its call returns.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::GpuMonitorError;
+use crate::worker::{Command, Seat, Taken};
+
+/// A round that waits for one device for so long is stuck.
+const STUCK: Duration = Duration::from_millis(200);
+/// Between two looks whether a round is stuck.
+const LOOKS_EVERY: Duration = Duration::from_millis(250);
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+/// How long a thread without anything to sample sleeps; it is woken when there is something.
+const IDLE: Duration = Duration::from_secs(3600);
+
+static ROUNDS: Rounds = Rounds {
+    state: Mutex::new(Schedule { devices: Vec::new(), generation: 0, has_threads: false, in_call: None }),
+    changed: Condvar::new(),
+};
+
+struct Rounds {
+    state: Mutex<Schedule>,
+    changed: Condvar,
+}
+
+struct Schedule {
+    devices: Vec<Member>,
+    /// Which thread makes the rounds: one of an earlier generation ends.
+    generation: u64,
+    has_threads: bool,
+    /// The device that is being sampled, and since when.
+    in_call: Option<(Instant, Weak<Seat>)>,
+}
+
+struct Member {
+    seat: Weak<Seat>,
+    /// To its own thread.
+    commands: Sender<Command>,
+}
+
+fn lock() -> MutexGuard<'static, Schedule> {
+    ROUNDS.state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Includes a device in the rounds, until nobody uses it any more.
+pub fn join(seat: &Arc<Seat>, commands: Sender<Command>) -> Result<(), GpuMonitorError> {
+    let mut state = lock();
+    state.devices.push(Member { seat: Arc::downgrade(seat), commands });
+    if !state.has_threads {
+        start(&mut state)?;
+        let looking = thread::Builder::new().name("gpu-watch".into()).spawn(look);
+        looking.map_err(|error| GpuMonitorError::NoThread(error.to_string()))?;
+        state.has_threads = true;
+    }
+    Ok(())
+}
+
+/// The subscriptions or the devices have changed.
+pub fn notify() {
+    drop(lock());
+    ROUNDS.changed.notify_all();
+}
+
+fn start(state: &mut Schedule) -> Result<(), GpuMonitorError> {
+    state.generation += 1;
+    state.in_call = None;
+    let generation = state.generation;
+    let started = thread::Builder::new().name("gpu-rounds".into()).spawn(move || rounds(generation));
+    started.map(drop).map_err(|error| GpuMonitorError::NoThread(error.to_string()))
+}
+
+fn rounds(generation: u64) {
+    while let Some(due) = next_round(generation) {
+        for (seat, commands) in due {
+            if !sample(generation, &seat, &commands) {
+                return;
+            }
+        }
+    }
+}
+
+/// Waits until samples are due; `None`: another thread makes the rounds now.
+fn next_round(generation: u64) -> Option<Vec<(Arc<Seat>, Sender<Command>)>> {
+    let mut state = lock();
+    loop {
+        if state.generation != generation {
+            return None;
+        }
+        state.devices.retain(|device| device.seat.strong_count() > 0);
+        let (now, mut next) = (Instant::now(), None);
+        let mut due = Vec::new();
+        for device in &state.devices {
+            let Some(seat) = device.seat.upgrade() else { continue };
+            match seat.next() {
+                Some(at) if at <= now => due.push((seat, device.commands.clone())),
+                Some(at) => next = Some(next.map_or(at, |next: Instant| next.min(at))),
+                None => {}
+            }
+        }
+        if !due.is_empty() {
+            return Some(due);
+        }
+        let pause = next.map_or(IDLE, |next| next.saturating_duration_since(now));
+        let waited = ROUNDS.changed.wait_timeout(state, pause);
+        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+/// Takes a device's sample, or leaves that to its own thread. Returns whether this thread makes the rounds
+/// still.
+fn sample(generation: u64, seat: &Arc<Seat>, commands: &Sender<Command>) -> bool {
+    {
+        let mut state = lock();
+        if state.generation != generation {
+            return false;
+        }
+        state.in_call = Some((Instant::now(), Arc::downgrade(seat)));
+    }
+    // A panic of a callback ends its device's thread, and not the other devices' samples.
+    let taken = catch_unwind(AssertUnwindSafe(|| seat.try_take()));
+    match taken {
+        Ok(Taken::Whole) => {}
+        Ok(Taken::SlowIsDue) => drop(commands.send(Command::ReadSlow)),
+        Ok(Taken::IsBusy) => {
+            seat.leave_to_own_thread();
+            let _ = commands.send(Command::Take);
+        }
+        Err(_) => {
+            seat.end();
+            let _ = commands.send(Command::Quit);
+        }
+    }
+    let mut state = lock();
+    if state.generation == generation {
+        state.in_call = None;
+        return true;
+    }
+    drop(state);
+    seat.has_taken();
+    notify();
+    false
+}
+
+/// Replaces a thread that is stuck in a call, and reports calls that hang.
+fn look() {
+    let mut pause = LOOKS_EVERY;
+    loop {
+        thread::sleep(pause);
+        let mut state = lock();
+        state.devices.retain(|device| device.seat.strong_count() > 0);
+        if state.devices.is_empty() {
+            // Nobody uses a device any more: both threads end.
+            state.generation += 1;
+            state.has_threads = false;
+            drop(state);
+            ROUNDS.changed.notify_all();
+            return;
+        }
+        let stuck = state.in_call.as_ref().filter(|(since, _)| since.elapsed() >= STUCK);
+        if let Some((_, seat)) = stuck {
+            if let Some(seat) = seat.upgrade() {
+                seat.is_stuck();
+            }
+            // Without a thread to replace it, the stuck one goes on once its call returns.
+            if start(&mut state).is_err() {
+                state.generation -= 1;
+            }
+        }
+        let seats: Vec<Arc<Seat>> = state.devices.iter().filter_map(|device| device.seat.upgrade()).collect();
+        drop(state);
+        pause = LOOKS_EVERY;
+        for seat in seats {
+            if let Some(limit) = seat.report_hang() {
+                pause = pause.min(limit.max(PAUSE_MIN) / 2);
+            }
+        }
+    }
+}

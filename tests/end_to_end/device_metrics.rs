@@ -1,0 +1,195 @@
+//! Device metrics in the trace: what the simulated NVML reports while a program runs on the simulated device.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::folder::Folder;
+use crate::harness::nvml::{DEVICE, gputrace_with};
+use crate::harness::process::{Ended, finish};
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{self, run, run_with};
+
+/// `gputrace run` on the devices of a script: what it printed, and the report of its trace.
+fn traced(script: &str, options: &[&str], program: &str, arguments: &[&str]) -> (Ended, Value) {
+    let folder = Folder::new();
+    let mut command = gputrace_with(script, &folder);
+    command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).args(options);
+    command.arg("--json").arg(folder.join("live.json"));
+    let ended = finish(command.arg("--").arg(compiled(program, Link::Driver)).args(arguments));
+    let ended = ended.expect_code(0);
+    let report = tool::report(&[folder.join("out/trace.gputrace")]);
+    let live: Value = serde_json::from_slice(&fs::read(folder.join("live.json")).unwrap()).unwrap();
+    assert_eq!(live["devices"], report["devices"], "live and from the file");
+    assert_eq!(live["anomalies"], report["anomalies"], "live and from the file");
+    (ended, report)
+}
+
+fn metrics(report: &Value) -> &Value {
+    &report["devices"][0]["metrics"]
+}
+
+#[test]
+fn report_has_what_the_device_did() {
+    // A thousand watts.
+    let script = DEVICE.replace("energy = 123456789\n", "energy = 1000000..101000000/100s\n");
+    let (ended, report) = traced(&script, &[], "flight", &["end", "1.5"]);
+    let metrics = metrics(&report);
+    let samples = metrics["samples"].as_u64().unwrap();
+    assert!((5..=30).contains(&samples), "{metrics:#}");
+    for (key, value) in [
+        ("interval_ns", json!(100_000_000)),
+        ("failed_samples", json!(0)),
+        ("power_watts", json!({"mean": 287.5, "min": 287.5, "max": 287.5})),
+        ("power_limit_watts", json!(450.0)),
+        ("temperature_celsius", json!({"mean": 67.0, "min": 67.0, "max": 67.0})),
+        ("sm_clock_mhz", json!({"mean": 1965.0, "min": 1965.0, "max": 1965.0})),
+        ("memory_clock_mhz", json!({"mean": 2619.0, "min": 2619.0, "max": 2619.0})),
+        ("memory_peak_bytes", json!(18_u64 << 30)),
+        ("gpu_busy_percent", json!({"mean": 78.0, "min": 78.0, "max": 78.0})),
+    ] {
+        assert_eq!(metrics[key], value, "{key}: {metrics:#}");
+    }
+    let sampled_ns = metrics["sampled_ns"].as_u64().unwrap();
+    let watts = metrics["energy"]["joules"].as_f64().unwrap() / (sampled_ns as f64 / 1e9);
+    assert!((watts - 1000.0).abs() < 50.0, "{metrics:#}");
+    assert_eq!(metrics["energy"]["source"], "counter");
+    assert_eq!(metrics["throttled"], json!([{"reason": "power cap", "ns": sampled_ns}]));
+    for absent in
+        ["memory_temperature_celsius", "pcie_sent_bytes_per_second", "throttled_for_power_ns", "problem"]
+    {
+        assert_eq!(metrics.get(absent), None, "{absent} was not asked for");
+    }
+    let words = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(" J; 288 W, peak 288 W; 67 °C, peak 67 °C; memory peak 18.0 GiB"), "{words}");
+    assert!(words.contains("SM 1965 MHz; memory 2619 MHz clocks lowered: power cap "), "{words}");
+}
+
+#[test]
+fn energy_of_a_device_without_a_counter_is_the_integral_of_its_power() {
+    let script = DEVICE.replace("energy = 123456789\n", "");
+    let (_, report) = traced(&script, &["--device-metrics=20ms"], "flight", &["end", "1"]);
+    let metrics = metrics(&report);
+    assert_eq!(metrics["energy"]["source"], "power");
+    let seconds = metrics["sampled_ns"].as_f64().unwrap() / 1e9;
+    let watts = metrics["energy"]["joules"].as_f64().unwrap() / seconds;
+    assert!((watts - 287.5).abs() < 0.1, "{metrics:#}");
+    assert_eq!(metrics["interval_ns"], 20_000_000);
+}
+
+#[test]
+fn anomaly_has_what_the_device_did_at_that_moment() {
+    let script = DEVICE.replace("sm = 1965\n", "sm = 1980\nsm = 1200 @ 1.5s..\n");
+    let script = script.replace("reasons = 0x4\n", "reasons = 0\nreasons = 0x4 @ 1.5s..\n");
+    let (ended, report) = traced(&script, &[], "slow_run", &["3"]);
+    let anomaly = &report["anomalies"]["list"][0];
+    assert_eq!(anomaly["name"], "uneven_kernel", "{report:#}");
+    let state = json!({
+        "sm_clock_mhz": 1200,
+        "usual_sm_clock_mhz": 1980,
+        "throttle_reasons": ["power cap"],
+        "is_slower": true,
+    });
+    assert_eq!(anomaly["device_state"], state, "{anomaly:#}");
+    let line = "uneven_kernel: SM clock 1980 → 1200 MHz, power cap\n";
+    assert!(ended.stderr.contains(line), "{}", ended.stderr);
+}
+
+#[test]
+fn device_metrics_off_takes_no_samples() {
+    let (_, report) = traced(DEVICE, &["--device-metrics", "off"], "flight", &["end", "0.5"]);
+    assert_eq!(report["devices"][0].get("metrics"), None);
+    let folder = Folder::new();
+    let mut command = gputrace_with(DEVICE, &folder);
+    command.env("GPUTRACE_DEVICE_METRICS", "off").args(["run", "--simulate", "-o"]).arg(folder.join("out"));
+    finish(command.arg("--").arg(compiled("flight", Link::Driver)).args(["end", "0.5"])).expect_code(0);
+    let report = tool::report(&[folder.join("out/trace.gputrace")]);
+    assert_eq!(report["devices"][0].get("metrics"), None);
+}
+
+#[test]
+fn slow_queries_are_made_where_they_are_asked_for() {
+    let (_, report) = traced(DEVICE, &["--device-metrics=50ms,slow"], "flight", &["end", "1.5"]);
+    let metrics = metrics(&report);
+    assert_eq!(metrics["pcie_sent_bytes_per_second"]["max"], 12_400_000_000.0, "{metrics:#}");
+    assert_eq!(metrics["throttled_for_power_ns"], 0, "the script's counter stands still: {metrics:#}");
+}
+
+/// No NVML knows a simulated device, so that is nothing to report.
+#[test]
+fn simulated_device_alone_is_not_sampled() {
+    let traced = run("basic").succeed();
+    assert_eq!(traced.report()["devices"][0].get("metrics"), None);
+    assert!(!traced.ended.stderr.contains("sampled"), "{}", traced.ended.stderr);
+}
+
+#[test]
+fn missing_driver_is_noted_once_and_nothing_fails() {
+    let traced =
+        run("flight").arg("end").arg("0.5").env("GPUTRACE_NVML", "/nonexistent/libnvidia-ml.so").succeed();
+    let report = traced.report();
+    assert_eq!(metrics(&report)["samples"], 0);
+    assert!(metrics(&report)["problem"].as_str().unwrap().contains("/nonexistent"), "{report:#}");
+    let talk = &traced.ended.stderr;
+    assert_eq!(talk.matches("device metrics are not sampled").count(), 1, "{talk}");
+}
+
+#[test]
+fn lost_device_is_sampled_again_once_it_is_back() {
+    let script = format!("{DEVICE}lost @ 400ms..700ms\n");
+    let (ended, report) = traced(&script, &["--device-metrics=50ms"], "flight", &["end", "3"]);
+    let metrics = metrics(&report);
+    let (samples, failed) =
+        (metrics["samples"].as_u64().unwrap(), metrics["failed_samples"].as_u64().unwrap());
+    assert!(failed > 0 && samples > failed + 5, "{metrics:#}");
+    assert!(metrics["problem"].as_str().unwrap().contains("lost"), "{metrics:#}");
+    assert_eq!(metrics["power_watts"]["min"], 287.5, "no value is made up: {metrics:#}");
+    assert!(ended.stderr.contains("samples of a device have no values"), "{}", ended.stderr);
+}
+
+#[test]
+fn driver_that_never_answers_delays_nothing() {
+    let script = format!("{DEVICE}hang nvmlDeviceGetPowerUsage @ 0s..\n");
+    let begin = std::time::Instant::now();
+    let (_, report) = traced(&script, &[], "flight", &["end", "0.5"]);
+    assert!(begin.elapsed().as_secs() < 30, "{:?}", begin.elapsed());
+    assert_eq!(report["devices"][0].get("metrics").and_then(|metrics| metrics.get("power_watts")), None);
+}
+
+#[test]
+fn flight_recorder_keeps_the_samples_of_its_window() {
+    let (_, report) = traced(DEVICE, &["--flight-recorder=1"], "flight", &["end", "3"]);
+    let metrics = metrics(&report);
+    let samples = metrics["samples"].as_u64().unwrap();
+    assert!((5..=25).contains(&samples), "of one second, and what was gathered with it: {metrics:#}");
+    assert_eq!(metrics["sm_clock_mhz"]["max"], 1965.0);
+}
+
+#[test]
+fn auto_collect_samples_too() {
+    let folder = Folder::new();
+    let mut command = Command::new(compiled("flight", Link::Driver));
+    tool::clean(&mut command);
+    let script = folder.join("nvml.script");
+    fs::write(&script, DEVICE).unwrap();
+    command.args(["end", "1"]).env("LD_PRELOAD", tool::library());
+    command.env("LD_LIBRARY_PATH", tool::simulated_folder()).env("GPUTRACE_OUT", folder.join("out"));
+    command.env("GPUTRACE_NVML", crate::harness::nvml::library()).env("GPUTRACE_SIM_NVML", script);
+    finish(&mut command).expect_code(0);
+    let report = tool::report(&[folder.join("out/trace.gputrace")]);
+    assert_eq!(metrics(&report)["sm_clock_mhz"]["max"], 1965.0, "{report:#}");
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused_or_warned_about() {
+    for wrong in ["1ms", "fast", "off,slow", "2h"] {
+        let ended = run_with(&["--device-metrics", wrong], compiled("basic", Link::Driver)).go();
+        assert_eq!(ended.ended.code(), Some(2), "{wrong}: {}", ended.ended.stderr);
+        assert!(ended.ended.stderr.contains("10ms to 1h"), "{wrong}: {}", ended.ended.stderr);
+    }
+    let traced = run("basic").env("GPUTRACE_DEVICE_METRICS", "fast").succeed();
+    let talk = &traced.ended.stderr;
+    assert!(talk.contains("GPUTRACE_DEVICE_METRICS=fast: an interval is a time"), "{talk}");
+    assert!(talk.contains("the default, 100ms, holds"), "{talk}");
+}

@@ -1,0 +1,145 @@
+//! A session that is paused and goes on: what is recorded, what is only counted, and when.
+
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::folder::Folder;
+use crate::harness::process::finish;
+use crate::harness::program::{Link, compiled};
+use crate::harness::session::{Session, ctl};
+use crate::harness::tool::{count, gputrace};
+
+fn toggled() -> PathBuf {
+    compiled("toggled", Link::Driver)
+}
+
+/// The report of the session, after the program has ended, and the program's own counts: launches, graph
+/// launches, copies, fills, waits.
+#[track_caller]
+fn ended(folder: &Folder, mut session: Session) -> (Value, [u64; 5]) {
+    session.release();
+    let line = session.line();
+    let counts: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+    let (status, stderr) = session.end();
+    assert!(status.success(), "{stderr}");
+    let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0);
+    (serde_json::from_str(&report.stdout).unwrap(), counts.try_into().unwrap())
+}
+
+#[track_caller]
+fn switch(session: &Session, to: &str) -> Value {
+    let answer: Value =
+        serde_json::from_str(&ctl(session.pid(), &[to, "--json"]).expect_code(0).stdout).unwrap();
+    assert_eq!(answer["recording"], to == "start");
+    assert_eq!(count(&answer, "processes"), 1, "{answer}");
+    answer
+}
+
+/// Counts of calls in the report: launches, graph launches, copies, fills, waits.
+fn recorded(report: &Value) -> [u64; 5] {
+    let calls = |class: &str| {
+        let found = report["call_classes"].as_array().unwrap().iter().find(|call| call["class"] == class);
+        found.map_or(0, |call| call["calls"].as_u64().unwrap())
+    };
+    [count(report, "launches"), count(report, "graph_launches"), calls("copy"), calls("fill"), calls("wait")]
+}
+
+fn paused(report: &Value) -> [u64; 5] {
+    ["launches", "graph_launches", "copies", "memsets", "waits"]
+        .map(|what| count(&report["recording"], &format!("paused_{what}")))
+}
+
+#[track_caller]
+fn assert_every_call_is_known_once(report: &Value, own: [u64; 5]) {
+    let sums: Vec<u64> =
+        recorded(report).iter().zip(paused(report)).map(|(one, other)| one + other).collect();
+    assert_eq!(sums, own, "recorded {:?}, paused {:?}", recorded(report), paused(report));
+    assert_eq!(count(report, "device_only"), 0);
+    assert_eq!(report["complete"], true, "{report:#}");
+    assert_eq!(report["dropped"], serde_json::json!({}));
+}
+
+#[test]
+fn paused_and_recorded_calls_add_up_to_the_program_s() {
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &["--graph-times", "node"], toggled(), &[]);
+    assert_eq!(session.line(), "ready");
+    for _ in 0..4 {
+        sleep(Duration::from_millis(60));
+        switch(&session, "stop");
+        sleep(Duration::from_millis(40));
+        switch(&session, "start");
+    }
+    let (report, own) = ended(&folder, session);
+    assert_every_call_is_known_once(&report, own);
+    let (recorded, paused) = (recorded(&report), paused(&report));
+    assert!(recorded.iter().chain(&paused).all(|count| *count > 0), "{recorded:?} {paused:?}");
+    // What was recorded has its device times; of a graph's three nodes too.
+    assert_eq!(count(&report, "timed_operations"), recorded[0] + 3 * recorded[1] + recorded[2] + recorded[3]);
+    assert_eq!(report["recording"]["intervals"].as_array().unwrap().len(), 5);
+    let wall = count(&report, "wall_ns");
+    let time = count(&report["recording"], "recorded_ns");
+    assert!(time > 0 && time < wall, "{time} {wall}");
+}
+
+#[test]
+fn session_that_starts_paused_records_from_the_start_on() {
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &["--start-paused"], toggled(), &[]);
+    assert_eq!(session.line(), "ready");
+    sleep(Duration::from_millis(100));
+    let at_s = switch(&session, "start")["at_s"].as_f64().unwrap();
+    sleep(Duration::from_millis(100));
+    let (report, own) = ended(&folder, session);
+    assert_every_call_is_known_once(&report, own);
+    let intervals = report["recording"]["intervals"].as_array().unwrap();
+    assert_eq!(intervals.len(), 1, "{intervals:?}");
+    let began_s = intervals[0]["begin_ns"].as_f64().unwrap() / 1e9;
+    assert!(began_s > 0.05 && began_s <= at_s, "{began_s} {at_s}");
+    // Kernels, streams and memory that were made before the start have their names.
+    assert_eq!(report["kernels"][0]["name"], "first_kernel");
+}
+
+#[test]
+fn paused_session_without_a_start_counts_only() {
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &["--start-paused"], toggled(), &[]);
+    assert_eq!(session.line(), "ready");
+    sleep(Duration::from_millis(50));
+    let (report, own) = ended(&folder, session);
+    assert_eq!((recorded(&report), paused(&report)), ([0; 5], own));
+    assert_eq!(count(&report["recording"], "recorded_ns"), 0);
+    assert_eq!(count(&report, "executed_operations"), 0);
+    assert_eq!(report["complete"], true, "{report:#}");
+}
+
+#[test]
+fn pausing_twice_is_no_error() {
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &["--device-times", "off"], toggled(), &[]);
+    assert_eq!(session.line(), "ready");
+    for to in ["start", "stop", "stop", "start", "start", "stop"] {
+        switch(&session, to);
+    }
+    let (report, own) = ended(&folder, session);
+    assert_every_call_is_known_once(&report, own);
+}
+
+#[test]
+fn killed_process_keeps_its_paused_counts() {
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &[], toggled(), &[]);
+    assert_eq!(session.line(), "ready");
+    sleep(Duration::from_millis(50));
+    switch(&session, "stop");
+    sleep(Duration::from_millis(50));
+    // SAFETY: plain numbers; the process is this test's, and waits for its stdin.
+    unsafe { libc::kill(session.program().cast_signed(), libc::SIGKILL) };
+    let (_, stderr) = session.end();
+    let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0);
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    assert!(paused(&report).iter().all(|count| *count > 0), "{stderr} {report:#}");
+}

@@ -1,0 +1,85 @@
+//! `gputrace report --report NAME --format FORMAT`: single tables of a recorded trace.
+
+use std::path::Path;
+
+use gputrace_collector::report::named;
+use serde_json::Value;
+
+use crate::harness::process::{Ended, finish};
+use crate::harness::tool::gputrace;
+
+fn report(arguments: &[&str]) -> Ended {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pytorch-h200.gputrace");
+    finish(gputrace().arg("report").args(arguments).arg(trace))
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let ended = report(arguments).expect_code(0);
+    serde_json::from_str(&ended.stdout).expect("it is JSON")
+}
+
+#[test]
+fn table_of_kernels_has_nsys_s_headings_and_the_report_s_figures() {
+    let whole = json(&["--json"]);
+    let ended = report(&["--report", "cuda_gpu_kern_sum", "--format", "csv"]).expect_code(0);
+    let mut lines = ended.stdout.lines();
+    assert_eq!(
+        lines.next(),
+        Some("Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),Name")
+    );
+    let kernels = whole["kernels"].as_array().unwrap();
+    assert_eq!(lines.clone().count(), kernels.len());
+    for (line, kernel) in lines.zip(kernels) {
+        let fields: Vec<&str> = line.splitn(8, ',').collect();
+        assert_eq!(fields[1], kernel["total_ns"].to_string(), "{line}");
+        assert_eq!(fields[2], kernel["calls"].to_string(), "{line}");
+        let name = fields[7].trim_matches('"').replace("\"\"", "\"");
+        assert_eq!(name, kernel["full_name"].as_str().unwrap());
+    }
+}
+
+#[test]
+fn each_table_has_the_same_rows_in_each_format() {
+    for name in named::names() {
+        let rows = json(&["--report", name, "--format", "json"])[name].as_array().unwrap().len();
+        for (format, around) in [("csv", 1), ("markdown", 4)] {
+            let text = report(&["--report", name, "--format", format]).stdout;
+            assert_eq!(text.lines().count(), rows + around, "{name} {format}: {text}");
+        }
+        let text = report(&["--report", name]).stdout;
+        assert_eq!(text.lines().count(), 1 + rows.max(1) + usize::from(rows > 0), "{name}: {text}");
+    }
+}
+
+#[test]
+fn copies_and_fills_add_up_to_the_report_s() {
+    let whole = json(&["--json"]);
+    let sum = |rows: &Value, key: &str| -> u64 {
+        rows.as_array().unwrap().iter().filter_map(|row| row[key].as_u64()).sum()
+    };
+    let table = json(&["--report", "cuda_gpu_mem_time_sum", "--format", "json"]);
+    let rows = &table["cuda_gpu_mem_time_sum"];
+    for (heading, key) in [("Total Time (ns)", "total_ns"), ("Count", "calls")] {
+        let expected = sum(&whole["transfers"], key) + whole["memsets"][key].as_u64().unwrap_or(0);
+        assert!(expected > 0);
+        assert_eq!(sum(rows, heading), expected, "{heading}");
+    }
+}
+
+#[test]
+fn markdown_without_a_table_prints_the_usual_ones() {
+    let ended = report(&["--format", "markdown"]);
+    let titles: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("**")).collect();
+    assert_eq!(titles.len(), named::DEFAULT.len(), "{}", ended.stdout);
+}
+
+#[test]
+fn unknown_table_is_refused_with_the_names_of_all() {
+    let ended = report(&["--report", "lines,cuda_gpu_kern_summ", "--format", "csv"]).expect_code(2);
+    assert_eq!(ended.stdout, "");
+    assert!(ended.stderr.contains("\"cuda_gpu_kern_summ\""), "{}", ended.stderr);
+    for name in named::names() {
+        assert!(ended.stderr.contains(name), "{name}: {}", ended.stderr);
+    }
+    report(&["--json", "--format", "csv"]).expect_code(2);
+}

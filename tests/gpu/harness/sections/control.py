@@ -1,0 +1,159 @@
+"""A session that is paused and goes on: sums of what was recorded and what was only counted, under threads, copies, and graphs by node and as a
+whole; another CUPTI client meanwhile; what a switch takes."""
+
+import json
+import re
+import subprocess
+import time
+
+from .. import process
+
+NODES, GRAPH_COPIES, GRAPH_FILLS = 4, 1, 1
+
+
+class Running:
+    """The program under `gputrace run`, until its stdin is closed."""
+
+    def __init__(self, bench, name, options, program=None):
+        self.bench, self.name = bench, name
+        self.folder = bench.scratch / f"control-{name}"
+        log = bench.log(name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.out, self.err = log.with_suffix(".out"), log.with_suffix(".err")
+        command = [bench.gputrace, "run", "-o", self.folder, *options, "--", *(program or [bench.programs["control_threads"]])]
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            self.child = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=out, stderr=err, start_new_session=True)
+
+    def is_ready(self):
+        until = time.monotonic() + 40
+        while time.monotonic() < until and self.child.poll() is None:
+            if "ready" in self.out.read_text(errors="replace"):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def ctl(self, question):
+        """Its answer, and how long that took in ms; None where there is none."""
+        begin = time.monotonic()
+        done = subprocess.run([self.bench.gputrace, "ctl", str(self.child.pid), question, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30, check=False)
+        took = (time.monotonic() - begin) * 1e3
+        return (json.loads(done.stdout), took) if done.returncode == 0 else (None, took)
+
+    def end(self):
+        """Exit code of the program, what it did, and the report."""
+        self.child.stdin.close()
+        try:
+            code = self.child.wait(self.bench.limit(60))
+        except subprocess.TimeoutExpired:
+            for pid in process.session_members(self.child.pid):
+                subprocess.run(["kill", "-KILL", str(pid)], check=False)
+            code = "hang"
+        said = re.search(r"DID (.*)", self.out.read_text(errors="replace"))
+        did = {key: int(value) for key, value in (pair.split("=") for pair in said[1].split())} if said else None
+        shown = subprocess.run([self.bench.gputrace, "report", "--json", self.folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        report = json.loads(shown.stdout) if shown.returncode in (0, 3) else None
+        if report:
+            self.bench.keep(f"{self.name}.json", json.dumps(report, indent=1))
+        return code, did, report
+
+
+def sums(report):
+    """What was recorded and what was only counted, by kind of call."""
+    paused = report.get("recording") or {}
+    by_class = {row["class"]: row["calls"] for row in report["call_classes"]}
+    return {
+        "launches": (report["launches"], paused.get("paused_launches", 0)),
+        "replays": (report["graph_launches"], paused.get("paused_graph_launches", 0)),
+        "copies": (by_class.get("copy", 0), paused.get("paused_copies", 0)),
+        "memsets": (by_class.get("fill", 0), paused.get("paused_memsets", 0)),
+        "waits": (by_class.get("wait", 0), paused.get("paused_waits", 0)),
+    }
+
+
+def judge(bench, name, code, did, report, by_node):
+    if not bench.check(f"{name}-exit", code == 0 and did and report, f"exit {code}, {did}"):
+        return
+    found = sums(report)
+    # Captured calls are recorded in any case: copies and fills of captured graphs, each once a graph.
+    captured = did["captured"] // NODES
+    expected = {"launches": did["launches"], "replays": did["replays"], "copies": did["copies"] + captured, "memsets": did["memsets"] + captured, "waits": did["waits"]}
+    wrong = {kind: (found[kind], expected[kind]) for kind in expected if sum(found[kind]) != expected[kind]}
+    text = " ".join(f"{kind} {one}+{other}" for kind, (one, other) in found.items())
+    bench.check(f"{name}-sums", not wrong, f"recorded+paused: {text}" + (f"; WRONG (found, done) {wrong}" if wrong else ""))
+    bench.check(f"{name}-complete", report["complete"] and not report["dropped"], f"complete {report['complete']}, dropped {report['dropped']}")
+    executed, timed, alone = report["executed_operations"], report["timed_operations"], report["device_only"]
+    missing = executed - timed
+    bench.check(f"{name}-joined", alone <= executed * 1e-4, f"{alone} of {executed} records without their call")
+    if report["device_times"] == "none":
+        bench.check(f"{name}-timed", report["timed_operations"] == 0 and report["untimed_operations"] == 0, f"no device times, as asked: {executed} operations")
+        return
+    bench.check(f"{name}-timed", missing <= executed * 5e-3, f"{missing} of {executed} operations without device times (those under way when the kinds went off)")
+    if by_node:
+        # Each recorded replay has all its nodes, none has any of another's.
+        recorded = found["launches"][0] + found["replays"][0] * NODES
+        kernels = sum(row["calls"] for row in report["kernels"])
+        bench.check(f"{name}-kernels", abs(kernels - recorded) <= max(alone, executed * 1e-3), f"{kernels} kernels, {recorded} by recorded launches and replays")
+    intervals = (report.get("recording") or {}).get("intervals") or []
+    bench.row(f"{name}-intervals", "INFO", f"{len(intervals)} intervals, {report['recording']['recorded_ns'] / 1e9:.2f} of {report['wall_ns'] / 1e9:.2f} s recorded")
+
+
+def toggle(bench, name, options, seconds, by_node, starts_paused=False):
+    running = Running(bench, name, options)
+    if not bench.check(f"{name}-ready", running.is_ready(), running.err.read_text(errors="replace")[-300:]):
+        running.end()
+        return
+    took, failed, until = {"stop": [], "start": []}, 0, time.monotonic() + seconds
+    questions = ["start", "stop"] if starts_paused else ["stop", "start"]
+    while time.monotonic() < until and running.child.poll() is None:
+        for question in questions:
+            answer, ms = running.ctl(question)
+            failed += not (answer and answer["processes"] == 1 and not answer["unanswered"])
+            took[question].append(ms)
+    text = "; ".join(f"{question} {sorted(ms)[len(ms) // 2]:.0f} ms median, {max(ms):.0f} most" for question, ms in took.items() if ms)
+    bench.check(f"{name}-switches", failed == 0, f"{sum(map(len, took.values()))} switches, {failed} failed; {text}")
+    judge(bench, name, *running.end(), by_node)
+
+
+def other_client(bench):
+    """torch.profiler comes and goes in a program whose session is paused and goes on."""
+    program = """
+import sys, threading, torch
+from torch.profiler import profile, ProfilerActivity
+x = torch.randn(256, 256, device="cuda")
+print("ready", flush=True)
+over = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+windows = counted = 0
+while not over.is_set():
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(200):
+            x = (x @ x).tanh()
+        torch.cuda.synchronize()
+    counted += sum(event.count for event in profiler.key_averages() if "tanh" in event.key and "aten" not in event.key)
+    windows += 1
+print(f"DID windows={windows} tanh={counted}")
+"""
+    script = bench.scratch / "control_profiler.py"
+    script.write_text(program)
+    running = Running(bench, "profiler", [], [bench.python, script])
+    if not bench.check("profiler-ready", running.is_ready(), running.err.read_text(errors="replace")[-300:]):
+        running.end()
+        return
+    until, failed, switches = time.monotonic() + 8, 0, 0
+    while time.monotonic() < until and running.child.poll() is None:
+        for question in ("stop", "start"):
+            answer, _ = running.ctl(question)
+            failed += not answer
+            switches += 1
+    code, did, report = running.end()
+    good = code == 0 and did and did["windows"] > 0 and did["tanh"] == did["windows"] * 200
+    bench.check("profiler", good and failed == 0, f"exit {code}, {did}, {switches} switches, {failed} failed: the profiler has all of its kernels")
+
+
+def run(bench):
+    toggle(bench, "nodes", ["--graph-times", "node"], 12, True)
+    toggle(bench, "graphs", ["--graph-times", "graph"], 8, False)
+    toggle(bench, "auto", [], 8, False)
+    toggle(bench, "hooks", ["--device-times", "off"], 4, False)
+    toggle(bench, "start-paused", ["--start-paused", "--graph-times", "node"], 6, True, starts_paused=True)
+    other_client(bench)
