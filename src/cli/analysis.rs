@@ -34,6 +34,10 @@ impl Analysis {
         Analysis { report, flame }
     }
 
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
     /// The report for programs, with how spans were sent if they were.
     pub fn json(&self, sent: Option<&ExportStatus>) -> String {
         self.report.to_json_with(sent)

@@ -18,6 +18,8 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// A trace was damaged or cut off: what could be read was used, and the loss was stated.
 pub const PARTIAL: u8 = 3;
+/// `report`: a condition of `--fail-on` is true.
+pub const CONDITION: u8 = 4;
 /// `run`, `demo`: gputrace itself failed before the command was started.
 pub const NOT_STARTED: u8 = 125;
 /// `run`: the command was found and could not be executed.
@@ -26,7 +28,7 @@ pub const NOT_EXECUTABLE: u8 = 126;
 pub const NOT_FOUND: u8 = 127;
 
 /// The table for people, in the order of the codes.
-pub const TABLE: [(u8, &str); 14] = [
+pub const TABLE: [(u8, &str); 15] = [
     (SUCCESS, "all went well"),
     (
         FAILED,
@@ -40,6 +42,7 @@ pub const TABLE: [(u8, &str); 14] = [
          was named, which report lists (0)",
     ),
     (PARTIAL, "a trace was damaged or cut off: what could be read was used, and the loss was stated"),
+    (CONDITION, "report: a condition of --fail-on is true; stderr names it and the figure"),
     (
         collector::BAD_INPUT,
         "an input is no trace, or has a newer format; stderr names it; the other inputs were read",

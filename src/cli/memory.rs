@@ -44,7 +44,7 @@ pub fn command() -> Command {
                 .value_name("peak|end|TIME")
                 .value_parser(parse_at)
                 .default_value("peak")
-                .help("When: at the peak, at the end, or so long after tracing of a process began (2.5s, 300ms)"),
+                .help("When; a TIME is since tracing of the process began (2.5s, 300ms)"),
         )
         .arg(flag("leaks").conflicts_with("at").help("What was never freed: the lines that repeat first"))
         .arg(
@@ -57,7 +57,7 @@ pub fn command() -> Command {
         .arg(flag("flame").conflicts_with_all(["table", "tree"]).help("As a flamegraph, weighted in bytes"))
         .arg(flag("json").conflicts_with_all(["table", "tree", "flame"]).help("For programs to read"))
         .arg(output_argument::file().help(
-            "The file; folded lines if NAME.folded [default: memory.svg for --flame on a terminal, else stdout]",
+            "The file; folded lines if NAME.folded [default: stdout; memory.svg for a drawing]",
         ))
         .arg(traces::argument())
 }

@@ -3,6 +3,7 @@
 pub mod analysis;
 pub mod collect;
 pub mod completions;
+mod condition;
 pub mod ctl;
 pub mod daemon;
 pub mod demo;
@@ -12,6 +13,7 @@ pub mod doctor;
 pub mod entry;
 pub mod exit_code;
 pub mod export;
+mod fail_on;
 pub mod failure;
 pub mod flamegraph;
 pub mod flight_recorder;

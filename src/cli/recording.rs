@@ -204,7 +204,8 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
     let preparation = Preparation::new(request).map_err(not_started)?;
     let config = preparation.recorder_config(request);
     let command = command_line::masked(&config.begin.command);
-    let (sinks, sending) = otlp::start(&request.settings.otlp, Audience::Person, DRAIN);
+    let (mut sinks, sending) = otlp::start(&request.settings.otlp, Audience::Person, DRAIN);
+    sinks.0.write_message = Some(|text| say_text(&printable::text(text)));
     let live_view = Arc::clone(&sinks.0.view);
     let recorder = match Recorder::start(config, sinks) {
         Ok(recorder) => recorder,

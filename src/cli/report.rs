@@ -9,7 +9,7 @@ use crate::cli::analysis::page_width;
 use crate::cli::failure::Failure;
 use crate::cli::settings::Flames;
 use crate::cli::traces::Named;
-use crate::cli::{exit_code, run, stdout, traces, variables};
+use crate::cli::{exit_code, fail_on, run, stdout, traces, variables};
 
 /// The width of tables in a file or a pipe: names of kernels are long, and nobody's lines are broken.
 const PIPE_WIDTH: usize = 160;
@@ -17,6 +17,7 @@ const PIPE_WIDTH: usize = 160;
 pub fn command() -> Command {
     Command::new("report")
         .about("Print what traces hold: kernels, transfers, counts, losses")
+        .next_line_help(true)
         .after_help(
             "Several traces are reported as one. One that cannot be read is skipped, and the exit code\n\
              says so. A folder with the folders of several sessions is listed. docs/report-json.md\n\
@@ -37,15 +38,18 @@ pub fn command() -> Command {
                 .long("format")
                 .value_name("FORMAT")
                 .value_parser(["text", "csv", "json", "markdown"])
+                .hide_possible_values(true)
                 .conflicts_with("json")
                 .help("Of the summary text or json, of tables any of them [default: text]"),
         )
+        .arg(fail_on::argument())
         .arg(run::verbose())
         .arg(traces::argument())
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
+    let conditions = fail_on::conditions(matches)?;
     let format = match matches.get_flag("json") {
         true => "json",
         false => matches.get_one::<String>("format").map_or("text", String::as_str),
@@ -59,6 +63,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     if let Named::Several { list, .. } = &named
         && format == "text"
         && tables.is_empty()
+        && conditions.is_empty()
     {
         stdout::print(list.as_bytes())?;
         return Ok(exit_code::SUCCESS);
@@ -79,5 +84,5 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         }
     };
     stdout::print(text.as_bytes())?;
-    Ok(read.exit_code)
+    Ok(fail_on::check(&conditions, analysis.report()).unwrap_or(read.exit_code))
 }

@@ -90,3 +90,54 @@ fn killed_program_leaves_what_it_held() {
     assert_eq!((&process["end_bytes"], &process["end_allocations"]), (&json!(48 * MIB), &json!(3)));
     assert_eq!(lines(&traced, &["--leaks"])[0]["line"]["function"], "killed");
 }
+
+#[test]
+fn lack_of_memory_is_reported_at_once_with_who_holds_it() {
+    if !python("memory::lack_of_memory_is_reported_at_once_with_who_holds_it") {
+        return;
+    }
+    let size = (80 * MIB).to_string();
+    let traced =
+        run_command("python3").arg(program()).arg("wanting").env("GPUTRACE_SIM_MEMORY_BYTES", size).succeed();
+    let messages: Vec<&str> =
+        traced.ended.stderr.lines().filter(|line| line.starts_with("gputrace: out of memory")).collect();
+    // What was given at the second try is not reported, and the two for good are reported once.
+    let [line] = messages[..] else { panic!("{}", traced.ended.stderr) };
+    assert!(line.contains("16.0 TiB (device) asked for at wanting.<locals>.ask memory_use.py:"), "{line}");
+    assert!(line.contains("holds 16.0 MiB in 1 allocation of the device's 80.0 MiB"), "{line}");
+    assert!(
+        traced.ended.stderr.contains("16.0 MiB   100% in      1  allocate memory_use.py:"),
+        "{}",
+        traced.ended.stderr
+    );
+    let process = &traced.report()["memory"]["processes"][0];
+    let given: Vec<_> = process["refusals"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|refusal| refusal["given_later"].clone())
+        .collect();
+    assert_eq!((given, &process["refused"]), (vec![json!(true), json!(false), json!(false)], &json!(3)));
+}
+
+#[test]
+fn conditions_on_memory_decide_the_exit_code() {
+    if !python("memory::conditions_on_memory_decide_the_exit_code") {
+        return;
+    }
+    let traced = run_command("python3").arg(program()).arg("leak").succeed();
+    let report = |conditions: &[&str], code| {
+        let options = conditions.iter().flat_map(|condition| ["--fail-on", condition]);
+        finish(gputrace().arg("report").args(options).arg(traced.trace())).expect_code(code)
+    };
+    let failed = report(&["peak>1GiB", "leaked>0"], 4);
+    assert!(
+        failed.stderr.contains("--fail-on 'leaked>0': leaked is 64.0 MiB, first of all at memory_use.py:")
+    );
+    assert!(!failed.stderr.contains("peak>1GiB") && failed.stdout.contains("Memory"), "{}", failed.stderr);
+    report(&["peak>576MiB", "leaked_allocations>64"], 0);
+    report(&["peak >= 576 MiB"], 4);
+    for wrong in ["peak>20", "peak>2ms", "leeked>0", "peak", "peak[x]>1B"] {
+        report(&[wrong], 2);
+    }
+}

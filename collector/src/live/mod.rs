@@ -5,6 +5,7 @@
 //! it follows the live allocations of each process only.
 
 mod process;
+mod shortage;
 mod tables;
 mod view;
 
@@ -19,6 +20,7 @@ pub use view::LiveView;
 use crate::aggregate::Aggregates;
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::live::process::Observed;
+use crate::live::shortage::Shortages;
 use crate::memory::MemoryChange;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation};
@@ -30,19 +32,25 @@ use crate::model::sink::Sink;
 pub struct LiveAggregates {
     pub aggregates: Aggregates,
     pub view: Arc<LiveView>,
+    /// Called on the processing thread with a text that the user should see at once: who holds the memory
+    /// that a program lacks.
+    pub write_message: Option<fn(&str)>,
     running: FxHashMap<u32, Observed>,
+    shortages: Shortages,
 }
 
 impl Sink for LiveAggregates {
     const JUDGES: bool = Aggregates::JUDGES;
 
-    fn process_begins(&mut self, number: u32, process: &ProcessBegin, _: &SessionBegin) {
+    fn process_begins(&mut self, number: u32, process: &ProcessBegin, session: &SessionBegin) {
+        self.aggregates.process_begins(number, process, session);
         self.running.insert(number, Observed::new(process.pid));
     }
 
     #[inline]
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         self.aggregates.host_call(call, definitions);
+        self.shortages.call(call);
         if MemoryChange::concerns(call)
             && let Some(observed) = self.running.get_mut(&call.process)
         {
@@ -66,6 +74,8 @@ impl Sink for LiveAggregates {
     }
 
     fn time_passes(&mut self, number: u32, now_ns: u64, definitions: &Definitions) {
+        let message = self.shortages.due(number, now_ns, &mut self.aggregates, definitions);
+        self.write_message(message);
         let Some(observed) = self.running.get(&number) else { return };
         let make = || LiveTables::new(&self.aggregates, (number, observed.process()), definitions);
         self.view.refresh(number, now_ns, make);
@@ -73,7 +83,17 @@ impl Sink for LiveAggregates {
 
     fn process_ends(&mut self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
         self.aggregates.process_ends(number, last_seen_ns, definitions);
+        let message = self.shortages.ended(number, last_seen_ns, &self.aggregates, definitions);
+        self.write_message(message);
         self.running.remove(&number);
         self.view.forget(number);
+    }
+}
+
+impl LiveAggregates {
+    fn write_message(&self, message: Option<String>) {
+        if let (Some(write_message), Some(message)) = (self.write_message, message) {
+            write_message(&message);
+        }
     }
 }
