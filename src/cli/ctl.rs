@@ -40,7 +40,7 @@ pub fn command() -> Command {
                 .required(true)
                 .value_parser([START, STOP, STATUS, DUMP])
                 .hide_possible_values(true)
-                .help("start, stop: record, or pause; status: what is recorded and lost; dump: write what is held, now"),
+                .help("start, stop: record, or pause; status: how it goes; dump: write it now"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("For programs to read"))
 }

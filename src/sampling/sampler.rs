@@ -75,6 +75,8 @@ impl Sampler {
         let shared = Arc::clone(&untaken);
         let work = move || {
             let _ends: Sender<()> = ends;
+            // Dropped before `_ends`: who hears of the end can send no more commands.
+            let receiver = receiver;
             Work { request, in_use: BTreeMap::new(), machine: None, untaken: shared }.run(&receiver);
         };
         thread::Builder::new().name("gputrace-sampler".into()).spawn(work).ok()?;
