@@ -27,6 +27,7 @@ use crate::cli::{
     variables,
 };
 use crate::launch::control::{About, Control};
+use crate::launch::live_settings::LiveSettings;
 use crate::launch::private_folder::SessionFolder;
 use crate::sampling;
 
@@ -139,6 +140,7 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
     let pid = matches.get_one::<u32>("pid").copied().unwrap_or(0);
     let name = matches.get_one::<OsString>("program").cloned().unwrap_or_else(|| name_of(pid));
     let folder = choose_folder(settings.output.clone(), &name, pid)?;
+    let (device_sampler, sampler) = sampling::of_session(settings.device_metrics);
     let config = RecorderConfig {
         source: ProcessSource::Connected(socket),
         trace_path: folder.file(TRACE),
@@ -148,7 +150,7 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
         rotation: None,
         // Nobody reads the messages of this collector before the end.
         on_trace_event: None,
-        device_sampler: sampling::of_session(settings.device_metrics),
+        device_sampler,
     };
     let command = command_line::masked(&config.begin.command);
     let trace = config.trace_path.clone();
@@ -157,7 +159,9 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
     match Recorder::start(config, sinks) {
         Ok(recorder) => {
             let output = folder.path().to_owned();
-            let about = About { kind: "collect", command, output, sender: sending.sender(), live_view };
+            let sender = sending.sender();
+            let settings_now = LiveSettings::new(settings.device_metrics, sampler);
+            let about = About { kind: "collect", command, output, sender, live_view, settings: settings_now };
             let control =
                 flight_recorder::listen_alone(about, recorder.handle(), settings.limits.flight.is_some());
             Ok((recorder, folder, control, sending))

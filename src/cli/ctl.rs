@@ -1,4 +1,5 @@
-//! `gputrace ctl`: asks a running session for its status, or for a dump of its flight recorder.
+//! `gputrace ctl`: asks a running session for its status or for a dump of its flight recorder, pauses it, lets
+//! it go on, and changes its settings.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use serde_json::Value;
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::{exit_code, printable, stdout};
-use crate::launch::control::{self, DUMP, DUMP_LIMIT, RECORDING_LIMIT, START, STATUS, STOP};
+use crate::launch::control::{self, DUMP, DUMP_LIMIT, RECORDING_LIMIT, SET, START, STATUS, STOP};
+use crate::launch::live_settings::Change;
 use crate::launch::private_folder;
 
 /// How long a session may take to report its status.
@@ -24,6 +26,7 @@ pub fn command() -> Command {
         .after_help(
             "stop and start return once every program of the session has changed. While a session is paused,\n\
              launches, copies, memsets and waits are counted and not recorded; everything else is.\n\
+             set device-metrics=TIME[,slow]|off samples devices that often from now on, or not at all.\n\
              dump prints the folder that was written, once it is whole; it holds what a run leaves. It needs a\n\
              session with --flight-recorder, to which SIGUSR2 does the same. Only the session's own user can ask.",
         )
@@ -36,11 +39,18 @@ pub fn command() -> Command {
         )
         .arg(
             Arg::new("question")
-                .value_name("start|stop|status|dump")
+                .value_name("start|stop|status|dump|set")
                 .required(true)
-                .value_parser([START, STOP, STATUS, DUMP])
+                .value_parser([START, STOP, STATUS, DUMP, SET])
                 .hide_possible_values(true)
                 .help("start, stop: record, or pause; status: how it goes; dump: write it now"),
+        )
+        .arg(
+            Arg::new("change")
+                .value_name("KEY=VALUE")
+                .required_if_eq("question", SET)
+                .value_parser(|text: &str| Change::parse(text).map(|_| text.to_owned()))
+                .help("With set: the setting, and its value from now on"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("For programs to read"))
 }
@@ -48,13 +58,20 @@ pub fn command() -> Command {
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let pid = matches.get_one::<i32>("pid").copied().unwrap_or(0);
     let is_json = matches.get_flag("json");
-    let (socket, status) = find(pid)?;
     let asked = matches.get_one::<String>("question").map_or(STATUS, String::as_str);
+    let setting = matches.get_one::<String>("change");
+    if let Some(change) = setting.filter(|_| asked != SET) {
+        let message = format!("'{change}' goes with set only, and this is {asked}");
+        return Err(Failure::new(message).code(exit_code::USAGE));
+    }
+    let (socket, status) = find(pid)?;
+    if let Some(change) = setting {
+        return set(pid, &socket, change, is_json);
+    }
     if matches!(asked, START | STOP) {
         return change(pid, &socket, asked, is_json);
     }
-    let wants_dump = matches.get_one::<String>("question").is_some_and(|question| question == DUMP);
-    let text = if !wants_dump {
+    let text = if asked != DUMP {
         if is_json { format!("{status:#}\n") } else { text(&status) }
     } else {
         let answer = control::ask(&socket, DUMP, DUMP_LIMIT + LIMIT).map_err(|error| {
@@ -65,6 +82,27 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
             return Err(Failure::new(format!("the session of process {pid} wrote no dump: {why}")));
         };
         if is_json { format!("{answer:#}\n") } else { format!("{}\n", printable::name(Path::new(path))) }
+    };
+    stdout::print(text.as_bytes())?;
+    Ok(exit_code::SUCCESS)
+}
+
+/// Changes a setting of the session.
+fn set(pid: i32, socket: &Path, change: &str, is_json: bool) -> Result<u8, Failure> {
+    let answer = control::ask(socket, &format!("{SET} {change}"), LIMIT).map_err(|error| {
+        Failure::new(format!("the session of process {pid} did not answer: {}", reason(&error)))
+    })?;
+    let Some(values) = answer["set"].as_object() else {
+        let why = answer["error"].as_str().unwrap_or("it did not say why");
+        return Err(Failure::new(format!("the session of process {pid} did not change: {why}")));
+    };
+    let seconds = answer["at_s"].as_f64().unwrap_or(0.0);
+    let text = if is_json {
+        format!("{answer:#}\n")
+    } else {
+        let value = |value: &Value| printable::text(value.as_str().unwrap_or("?")).to_string();
+        let lines = values.iter().map(|(key, now)| (printable::text(key).to_string(), value(now)));
+        lines.map(|(key, now)| format!("{key}={now}, {seconds:.3} s after the session's begin\n")).collect()
     };
     stdout::print(text.as_bytes())?;
     Ok(exit_code::SUCCESS)
@@ -219,6 +257,10 @@ fn text(status: &Value) -> String {
             lines.push(("OTLP", sending(status, items)));
         }
     }
+    let settings = status["settings"].as_object().into_iter().flatten();
+    let settings: Vec<_> =
+        settings.map(|(key, now)| format!("{}={}", printable::text(key), string(now))).collect();
+    lines.push(("Settings", settings.join(", ")));
     lines.push(("Memory", format!("{} resident", size(&status["resident_bytes"]))));
     let processes: Vec<_> = recording["processes"].as_array().into_iter().flatten().collect();
     let numbers: Vec<_> = processes.iter().take(20).map(|process| process["pid"].to_string()).collect();

@@ -18,6 +18,7 @@ use crate::cli::settings::Settings;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{exit_code, flight_recorder, options, outputs, recording, stdout, variables};
 use crate::launch::control::About;
+use crate::launch::live_settings::LiveSettings;
 use crate::launch::private_folder;
 use crate::sampling;
 
@@ -42,6 +43,7 @@ pub fn collect(
     // Before any thread is made, so that none of them is interrupted.
     let signals = hold_signals();
     let trace = folder.file(TRACE);
+    let (device_sampler, sampler) = sampling::of_session(settings.device_metrics);
     let config = RecorderConfig {
         source: ProcessSource::Daemon { directory },
         trace_path: trace.clone(),
@@ -50,7 +52,7 @@ pub fn collect(
         max_bytes: settings.limits.max_bytes,
         rotation: rotation.map(|rotation| rotation.config(folder, &settings.flames)),
         on_trace_event: Some(recording::say_at_once),
-        device_sampler: sampling::of_session(settings.device_metrics),
+        device_sampler,
     };
     let (sinks, mut sending) = otlp::start(&settings.otlp, Audience::Person, recording::DRAIN);
     // Of a trace that is cut, each file is added up by itself, once it is closed.
@@ -67,6 +69,7 @@ pub fn collect(
         output: folder.path().to_owned(),
         sender: sending.sender(),
         live_view,
+        settings: LiveSettings::new(settings.device_metrics, sampler),
     };
     let control = flight_recorder::listen_alone(about, recorder.handle(), settings.limits.flight.is_some());
     if let Some(socket) = recorder.socket_path() {

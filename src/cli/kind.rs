@@ -6,7 +6,8 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, ValueParser
 use clap::value_parser;
 use gputrace_collector::flame::GroupBy;
 
-use crate::cli::{device_metrics, max_size, seconds};
+use crate::cli::{max_size, seconds};
+use crate::sampling::DeviceMetricsRequest;
 
 /// The values with which a setting is off.
 pub const OFF: [&str; 4] = ["off", "0", "no", "false"];
@@ -32,7 +33,7 @@ pub enum Kind {
     Seconds,
     /// A length of time with its unit, or none: `Option<Duration>`.
     Time,
-    /// How often devices are sampled: [`DeviceMetricsRequest`](crate::sampling::DeviceMetricsRequest).
+    /// How often devices are sampled: [`DeviceMetricsRequest`].
     Interval,
     /// A number of files, or no limit: `Option<u32>`.
     Files,
@@ -83,7 +84,7 @@ impl Kind {
             Kind::NumberIn(least, most) => value_parser!(u32).range(least..=most).into(),
             Kind::Seconds => ValueParser::new(seconds::parse),
             Kind::Time => ValueParser::new(seconds::parse_with_unit),
-            Kind::Interval => ValueParser::new(device_metrics::parse),
+            Kind::Interval => ValueParser::new(DeviceMetricsRequest::parse),
             Kind::Files => ValueParser::new(max_size::parse_files),
             Kind::Size => ValueParser::new(max_size::parse),
             Kind::Parts => ValueParser::new(GroupBy::parse),
@@ -105,7 +106,7 @@ impl Kind {
             }
             Kind::Stacks => stacks(value).err().map(|why| format!(": {why}")),
             Kind::Parts => GroupBy::parse(value).err().map(|why| format!(": {why}")),
-            Kind::Interval => device_metrics::parse(value.trim()).err().map(|why| format!(": {why}")),
+            Kind::Interval => DeviceMetricsRequest::parse(value.trim()).err().map(|why| format!(": {why}")),
             _ if words.is_empty() || words.contains(&value) => None,
             _ => Some(format!(" is not one of {}", words.join(", "))),
         }
@@ -119,7 +120,7 @@ impl Kind {
             Kind::Number | Kind::NumberIn(..) => word.parse::<u32>().is_ok(),
             Kind::Seconds => seconds::parse(word).is_ok(),
             Kind::Time => seconds::parse_with_unit(word).is_ok(),
-            Kind::Interval => device_metrics::parse(word).is_ok(),
+            Kind::Interval => DeviceMetricsRequest::parse(word).is_ok(),
             Kind::Files => max_size::parse_files(word).is_ok(),
             Kind::Size => max_size::parse(word).is_ok(),
             Kind::Parts => GroupBy::parse(word).is_ok(),

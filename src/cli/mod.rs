@@ -7,7 +7,6 @@ mod condition;
 pub mod ctl;
 pub mod daemon;
 pub mod demo;
-mod device_metrics;
 pub mod devices;
 pub mod doctor;
 pub mod entry;

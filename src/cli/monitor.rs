@@ -19,8 +19,9 @@ use serde_json::json;
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::talk::say;
-use crate::cli::{device_metrics, devices, exit_code, otlp, variables};
+use crate::cli::{devices, exit_code, otlp, variables};
 use crate::launch::signals;
+use crate::sampling;
 use crate::telemetry::hardware::Hardware;
 use crate::telemetry::latest::Latest;
 use crate::telemetry::page;
@@ -46,7 +47,7 @@ pub fn command() -> Command {
                 .long("interval")
                 .value_name("TIME")
                 .default_value("1s")
-                .value_parser(device_metrics::interval)
+                .value_parser(sampling::interval)
                 .help("Between two samples: 10ms to 1h"),
         )
         .arg(
@@ -72,7 +73,7 @@ pub fn command() -> Command {
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
-    let interval = matches.get_one::<Duration>("interval").copied().unwrap_or(device_metrics::INTERVAL_MIN);
+    let interval = matches.get_one::<Duration>("interval").copied().unwrap_or(sampling::INTERVAL_MIN);
     let (address, url) = (matches.get_one::<SocketAddr>("prometheus"), matches.get_one::<String>("otlp"));
     let writes = matches.get_flag("json-lines") || (address.is_none() && url.is_none());
     signals::hear_the_end();

@@ -31,6 +31,7 @@ use crate::launch::child::{self, Program};
 use crate::launch::control::{About, Control};
 use crate::launch::descendants::{Seen, Watch};
 use crate::launch::extract::Libraries;
+use crate::launch::live_settings::LiveSettings;
 use crate::launch::private_folder::{self, SessionFolder};
 use crate::launch::signals::{self, Before};
 use crate::launch::{descriptors, ending, environment, refusal, sanitizer_runtime, untraced};
@@ -176,7 +177,7 @@ impl Preparation {
             max_bytes: limits.max_bytes,
             rotation: None,
             on_trace_event: Some(say_at_once),
-            device_sampler: sampling::of_session(request.settings.device_metrics),
+            device_sampler: None,
         }
     }
 
@@ -202,7 +203,9 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
         say(format_args!("gputrace: warning: GPUTRACE={value}: nothing will be traced"));
     }
     let preparation = Preparation::new(request).map_err(not_started)?;
-    let config = preparation.recorder_config(request);
+    let sampled = request.settings.device_metrics;
+    let (device_sampler, sampler) = sampling::of_session(sampled);
+    let config = RecorderConfig { device_sampler, ..preparation.recorder_config(request) };
     let command = command_line::masked(&config.begin.command);
     let (mut sinks, sending) = otlp::start(&request.settings.otlp, Audience::Person, DRAIN);
     sinks.0.write_message = Some(|text| say_text(&printable::text(text)));
@@ -217,7 +220,8 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
     let variables = preparation.variables(request, &recorder);
     let before = signals::take_over();
     let output = preparation.folder.path().to_owned();
-    let about = About { kind: "run", command, output, sender: sending.sender(), live_view };
+    let (sender, settings) = (sending.sender(), LiveSettings::new(sampled, sampler));
+    let about = About { kind: "run", command, output, sender, live_view, settings };
     let is_flight_recorder = request.settings.limits.flight.is_some();
     let control =
         flight_recorder::listen(Ok(preparation.session.path()), about, recorder.handle(), is_flight_recorder);

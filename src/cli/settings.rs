@@ -10,7 +10,7 @@ use gputrace_collector::flame::{GroupBy, RangePosition};
 use crate::cli::failure::Failure;
 use crate::cli::given::Given;
 use crate::cli::kind::OFF;
-use crate::cli::{device_metrics, exit_code, max_size, options, otlp, seconds, variables};
+use crate::cli::{exit_code, max_size, options, otlp, seconds, variables};
 use crate::sampling::DeviceMetricsRequest;
 
 /// All that a recording needs to know.
@@ -69,8 +69,8 @@ impl Settings {
 
 /// The option's value, else the variable's; one that makes no sense was warned about.
 fn device_metrics(given: &Given<'_>) -> DeviceMetricsRequest {
-    let variable = || device_metrics::parse(options::DEVICE_METRICS.variable_text()?.trim()).ok();
-    given.option(&options::DEVICE_METRICS).or_else(variable).unwrap_or(device_metrics::USUAL)
+    let variable = || DeviceMetricsRequest::parse(options::DEVICE_METRICS.variable_text()?.trim()).ok();
+    given.option(&options::DEVICE_METRICS).or_else(variable).unwrap_or(DeviceMetricsRequest::USUAL)
 }
 
 impl Limits {

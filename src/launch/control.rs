@@ -2,7 +2,7 @@
 //!
 //! One thread waits for it and for the flight recorder's signal. The socket lies in the session's
 //! private folder, and who connects must be this user: what programs do is nobody else's business.
-//! A question is a line of one word, the answer one JSON document.
+//! A question is a line of one word, or `set KEY=VALUE`; the answer is one JSON document.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -19,6 +19,8 @@ use gputrace_collector::otlp::Sender;
 use gputrace_collector::session::{Handle, is_own_peer, listen_for_talk};
 use serde_json::{Value, json};
 
+use crate::launch::live_settings::{Change, LiveSettings};
+
 /// The socket's name in the session's folder.
 pub const SOCKET: &str = "control";
 pub const STATUS: &str = "status";
@@ -26,6 +28,8 @@ pub const DUMP: &str = "dump";
 /// Makes the session's programs record, or pauses them.
 pub const START: &str = "start";
 pub const STOP: &str = "stop";
+/// Changes a setting; `KEY=VALUE` follows.
+pub const SET: &str = "set";
 /// How long programs may take to begin or to pause.
 pub const RECORDING_LIMIT: Duration = Duration::from_secs(10);
 /// Asks for the live tables, which `gputrace top` shows.
@@ -41,7 +45,7 @@ const QUESTION_BYTES_MAX: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the session is, for those who ask.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct About {
     /// `run` or `collect`.
     pub kind: &'static str,
@@ -52,6 +56,7 @@ pub struct About {
     pub sender: Option<Sender>,
     /// The live tables; empty where the model does not run live.
     pub live_view: Arc<LiveView>,
+    pub settings: LiveSettings,
 }
 
 /// The socket in a session's folder.
@@ -186,11 +191,19 @@ fn question(mut peer: &UnixStream) -> io::Result<String> {
 fn answer(peer: UnixStream, about: &About, handle: &Handle) -> io::Result<()> {
     peer.set_write_timeout(Some(PATIENCE))?;
     let question = question(&peer)?;
-    let answer = match question.trim_end() {
+    let question = question.trim_end();
+    if let Some(change) = question.strip_prefix(SET).and_then(|rest| rest.strip_prefix(' ')) {
+        let answer = match Change::parse(change).and_then(|change| about.settings.set(change)) {
+            Ok(values) => json!({ "set": values, "at_s": handle.seconds() }),
+            Err(why) => json!({ "error": why }),
+        };
+        return (&peer).write_all(format!("{answer}\n").as_bytes());
+    }
+    let answer = match question {
         STATUS => status(about, handle),
         TABLES => json!({ "tables": about.live_view.tables() }),
         START | STOP => {
-            let change = handle.set_recording(question.trim_end() == START, RECORDING_LIMIT);
+            let change = handle.set_recording(question == START, RECORDING_LIMIT);
             serde_json::to_value(change).unwrap_or_default()
         }
         DUMP => match handle.dump_and_wait(DumpReason::Request, DUMP_LIMIT) {
@@ -207,6 +220,7 @@ fn status(about: &About, handle: &Handle) -> Value {
         "pid": std::process::id(),
         "kind": about.kind,
         "command": about.command,
+        "settings": about.settings.values(),
         "output": std::path::absolute(&about.output).unwrap_or_else(|_| about.output.clone()),
         "resident_bytes": resident_bytes(),
         "otlp": about.sender.as_ref().and_then(|sender| serde_json::to_value(sender.status()).ok()),

@@ -8,6 +8,7 @@ pub mod ending;
 pub mod environment;
 pub mod extract;
 pub mod inherited;
+pub mod live_settings;
 pub mod private_folder;
 pub mod pty;
 pub mod refusal;

@@ -19,6 +19,7 @@ use gputrace_monitor::{
 };
 
 use crate::sampling::reading;
+use crate::sampling::request::DeviceMetricsRequest;
 use crate::sampling::shared::Untaken;
 
 /// The most that the session's end waits for the last samples, or for a driver that is being loaded.
@@ -29,15 +30,6 @@ const END_LIMIT: Duration = Duration::from_millis(500);
 const ENERGY_INTERVAL: Duration = Duration::from_secs(10);
 /// PCIe throughput and throttle counters, where they are asked for.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
-
-/// What is asked for: the value of `--device-metrics`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DeviceMetricsRequest {
-    /// Between two samples; `None`: none are taken.
-    pub interval: Option<Duration>,
-    /// Whether what takes a driver long is read too, each second.
-    pub slow: bool,
-}
 
 enum Command {
     Begin(DeviceIdentity),
@@ -50,7 +42,6 @@ enum Command {
 #[derive(Clone, Debug)]
 pub struct SamplerHandle(Sender<Command>);
 
-#[cfg_attr(not(test), expect(dead_code, reason = "for ctl set device-metrics"))]
 impl SamplerHandle {
     /// From now on devices are sampled as asked, or not. Does not wait. False if the session has ended.
     pub fn change(&self, request: DeviceMetricsRequest) -> bool {

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -9,6 +11,7 @@ use crate::harness::folder::Folder;
 use crate::harness::nvml::{DEVICE, gputrace_with};
 use crate::harness::process::{Ended, finish};
 use crate::harness::program::{Link, compiled};
+use crate::harness::session::{Session, ctl};
 use crate::harness::tool::{self, run, run_with};
 
 /// `gputrace run` on the devices of a script: what it printed, and the report of its trace.
@@ -192,4 +195,57 @@ fn values_that_make_no_sense_are_refused_or_warned_about() {
     let talk = &traced.ended.stderr;
     assert!(talk.contains("GPUTRACE_DEVICE_METRICS=fast: an interval is a time"), "{talk}");
     assert!(talk.contains("the default, 100ms, holds"), "{talk}");
+}
+
+#[test]
+fn sampling_is_switched_while_the_program_runs() {
+    let folder = Folder::new();
+    let mut command = gputrace_with(DEVICE, &folder);
+    command.args(["run", "--simulate", "--device-metrics", "off", "-o"]).arg(folder.join("out"));
+    let mut session = Session::start(command.arg("--").arg(compiled("toggled", Link::Driver)));
+    assert_eq!(session.line(), "ready");
+    let shown = || {
+        let status = ctl(session.pid(), &["status", "--json"]).expect_code(0).stdout;
+        serde_json::from_str::<Value>(&status).unwrap()["settings"]["device-metrics"].clone()
+    };
+    assert_eq!(shown(), "off");
+    sleep(Duration::from_millis(300));
+    let said = ctl(session.pid(), &["set", "device-metrics=20ms"]).expect_code(0).stdout;
+    assert!(said.starts_with("device-metrics=20ms, "), "{said}");
+    assert_eq!(shown(), "20ms");
+    sleep(Duration::from_millis(1000));
+    let answer = ctl(session.program(), &["set", "device-metrics=off", "--json"]).expect_code(0).stdout;
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer["set"], json!({ "device-metrics": "off" }));
+    assert!(answer["at_s"].as_f64().is_some_and(|at| at > 1.3), "{answer}");
+    sleep(Duration::from_millis(1000));
+    session.release();
+    let (status, stderr) = session.end();
+    assert!(status.success(), "{stderr}");
+    let report = tool::report(&[folder.join("out/trace.gputrace")]);
+    // At 20 ms for a second: not before, and not afterwards.
+    let samples = metrics(&report)["samples"].as_u64().unwrap();
+    assert!((25..=60).contains(&samples), "{:#}", metrics(&report));
+    assert_eq!(metrics(&report)["interval_ns"], 20_000_000);
+}
+
+#[test]
+fn setting_that_makes_no_sense_is_refused_and_changes_nothing() {
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &[], compiled("toggled", Link::Driver), &[]);
+    assert_eq!(session.line(), "ready");
+    for (words, why) in [
+        (&["set"][..], "KEY=VALUE"),
+        (&["set", "device-metrics"], "the keys are device-metrics"),
+        (&["set", "clocks=low"], "'clocks' cannot be set while a session runs; the keys are device-metrics"),
+        (&["set", "device-metrics=1us"], "an interval is a time from 10ms to 1h"),
+        (&["stop", "device-metrics=off"], "goes with set only"),
+    ] {
+        let refused = ctl(session.pid(), words).expect_code(2);
+        assert!(refused.stderr.contains(why), "{words:?}: {}", refused.stderr);
+    }
+    let status = ctl(session.pid(), &["status"]).expect_code(0).stdout;
+    assert!(status.contains("Settings   device-metrics=100ms\n"), "{status}");
+    session.release();
+    assert!(session.end().0.success());
 }

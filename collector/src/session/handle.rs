@@ -78,10 +78,15 @@ impl Handle {
         };
         RecordingChange {
             recording: is_on,
-            at_s: monotonic_ns().saturating_sub(self.begin_ns) as f64 / 1e9,
+            at_s: self.seconds(),
             processes: order.processes,
             unanswered: order.waiting,
         }
+    }
+
+    /// Seconds since the session's begin: the time of `--from` and `--to`.
+    pub fn seconds(&self) -> f64 {
+        monotonic_ns().saturating_sub(self.begin_ns) as f64 / 1e9
     }
 
     /// Notes which signal killed a process, if any did. Called before the process is reaped: afterwards the

@@ -10,7 +10,7 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::structs::device::{FieldId, UtilizationInfo};
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
 use nvml_wrapper::{Device, EventSet, Nvml};
 
@@ -22,7 +22,7 @@ use crate::error::GpuMonitorError;
 use crate::identity::Identities;
 use crate::metrics::{
     GpuClockMetrics, GpuErrorMetrics, GpuMemoryMetrics, GpuMetrics, GpuPcieMetrics, GpuPowerMetrics,
-    GpuThermalMetrics, GpuUtilization,
+    GpuThermalMetrics,
 };
 use crate::pace::Paced;
 use crate::plausible::{self, known};
@@ -32,7 +32,11 @@ use crate::throttle::{GpuThrottleMetrics, ThrottleReasons};
 
 // What calls take on an H100 (`scripts/bench-nvml-calls`), all of it processor time: the energy counter
 // 3 ms, the processes' utilisation 2.7 ms, each counter of lowered clocks 0.9 ms, a list of processes 0.03
-// to 0.1 ms, the link's width 0.1 ms, any other call some 10 µs.
+// to 0.1 ms, the link's width 0.1 ms, memory 0.03 ms, any other call some 10 µs. So each sample reads only
+// what changes within 100 ms and explains a slow kernel: power, the multiprocessors' clock, and why clocks
+// are lowered. The driver itself averages utilisation over 0.17 to 1 s.
+/// How many times in a sensor interval utilisation and memory are read: at most each 200 ms by default.
+const LOAD_READINGS: f64 = 2.5;
 /// How many sensor intervals pass between two lists of processes, and between two readings of the link.
 const LIST_EVERY: u32 = 4;
 const LINK_EVERY: u32 = 10;
@@ -58,6 +62,8 @@ pub fn open(info: &GpuDeviceInfo, config: &MonitorConfig) -> Opened {
         device,
         opened: Instant::now(),
         fixed,
+        load: Paced::new(sensors.map(|every| every.div_f64(LOAD_READINGS))),
+        state: Paced::new(sensors),
         thermal: Paced::new(sensors),
         processes: Processes::new(Identities::new(&config.sources.proc)),
         listed: Paced::new(sensors.filter(|_| config.processes).map(|every| every * LIST_EVERY)),
@@ -91,6 +97,8 @@ struct NvmlSource {
     device: Option<Arc<Device<'static>>>,
     opened: Instant,
     fixed: Fixed,
+    load: Paced<Load>,
+    state: Paced<State>,
     thermal: Paced<GpuThermalMetrics>,
     processes: Processes,
     listed: Paced<Option<Vec<GpuProcess>>>,
@@ -116,6 +124,27 @@ struct Fixed {
     slowdown: Option<u32>,
     max_link: (Option<u32>, Option<u32>),
     has_events: bool,
+}
+
+/// How much a device is used.
+#[derive(Debug, Default)]
+struct Load {
+    gpu_percent: Option<u32>,
+    memory_percent: Option<u32>,
+    memory: GpuMemoryMetrics,
+    /// Why there is nothing of all that.
+    failure: Option<GpuMonitorError>,
+}
+
+/// What is read as often as the sensors.
+#[derive(Debug, Default)]
+struct State {
+    encoder_percent: Option<u32>,
+    decoder_percent: Option<u32>,
+    power_state: Option<u32>,
+    graphics_mhz: Option<u32>,
+    memory_mhz: Option<u32>,
+    video_mhz: Option<u32>,
 }
 
 /// What is read now and then.
@@ -148,21 +177,18 @@ impl Source for NvmlSource {
         let device = self.device()?;
         self.failure = None;
         let mut sample = GpuMetrics::empty(self.info.index);
-        sample.utilization = self.utilization(&device);
-        sample.memory = self.noted("nvmlDeviceGetMemoryInfo_v2", memory(&device)).unwrap_or_default();
-        sample.power = self.power(&device);
-        sample.clocks = self.clocks(&device);
-        sample.throttle = self.throttle(&device, sample.timestamp);
-        self.read_sensors(&device, sample.timestamp);
-        if let Some(problem) = self.failure.take() {
-            let is_loss = matches!(problem, GpuMonitorError::DeviceLost { .. });
-            if is_loss {
+        let now = sample.timestamp;
+        sample.power = self.power(&device, now);
+        sample.clocks = known(GpuClockMetrics { sm_mhz: self.mhz(&device, Clock::SM), ..Default::default() });
+        sample.throttle = self.throttle(&device, now);
+        self.read_load(&device, now);
+        self.read_sensors(&device, now);
+        let is_unreadable = self.load.get(now).and_then(|(load, _)| load.failure.clone());
+        if let Some(problem) = self.failure.take().filter(lost).or(is_unreadable) {
+            if lost(&problem) {
                 self.forget();
             }
-            let is_empty = sample.utilization == GpuUtilization::default() && sample.memory.total.is_none();
-            if is_loss || is_empty {
-                return Err(problem);
-            }
+            return Err(problem);
         }
         self.add_paced(&mut sample);
         Ok(sample)
@@ -213,6 +239,8 @@ impl NvmlSource {
         self.device = None;
         self.opened = Instant::now();
         self.events = None;
+        self.load.clear();
+        self.state.clear();
         self.thermal.clear();
         self.listed.clear();
         self.link.clear();
@@ -234,47 +262,22 @@ impl NvmlSource {
         }
     }
 
-    fn utilization(&mut self, device: &Device<'_>) -> GpuUtilization {
-        let rates = self.noted("nvmlDeviceGetUtilizationRates", device.utilization_rates());
-        GpuUtilization {
-            gpu_percent: rates.as_ref().and_then(|rates| plausible::percent(rates.gpu)),
-            memory_percent: rates.as_ref().and_then(|rates| plausible::percent(rates.memory)),
-            encoder_percent: device
-                .encoder_utilization()
-                .ok()
-                .and_then(|info| plausible::percent(info.utilization)),
-            decoder_percent: device
-                .decoder_utilization()
-                .ok()
-                .and_then(|info| plausible::percent(info.utilization)),
-        }
-    }
-
-    fn power(&mut self, device: &Device<'_>) -> Option<GpuPowerMetrics> {
+    fn power(&mut self, device: &Device<'_>, now: Instant) -> Option<GpuPowerMetrics> {
         let draw = self.noted("nvmlDeviceGetPowerUsage", device.power_usage());
-        let now = Instant::now();
         if self.energy.is_due(now) {
             let energy = device.total_energy_consumption().ok();
             self.energy.set(energy.map(|millijoules| millijoules as f64 / 1e3));
         }
-        let state = device.performance_state().ok().map(|state| state.as_c());
         known(GpuPowerMetrics {
             power_draw_watts: draw.and_then(plausible::watts),
             power_limit_watts: self.fixed.power_limit_watts,
-            power_state: state.filter(|state| *state <= 15),
+            power_state: None,
             energy_joules: self.energy.get(now).and_then(|(joules, _)| *joules),
         })
     }
 
-    fn clocks(&mut self, device: &Device<'_>) -> Option<GpuClockMetrics> {
-        let mut mhz =
-            |clock| self.noted("nvmlDeviceGetClockInfo", device.clock_info(clock)).and_then(plausible::mhz);
-        known(GpuClockMetrics {
-            graphics_mhz: mhz(Clock::Graphics),
-            memory_mhz: mhz(Clock::Memory),
-            sm_mhz: mhz(Clock::SM),
-            video_mhz: mhz(Clock::Video),
-        })
+    fn mhz(&mut self, device: &Device<'_>, clock: Clock) -> Option<u32> {
+        self.noted("nvmlDeviceGetClockInfo", device.clock_info(clock)).and_then(plausible::mhz)
     }
 
     fn throttle(&mut self, device: &Device<'_>, now: Instant) -> Option<GpuThrottleMetrics> {
@@ -287,7 +290,39 @@ impl NvmlSource {
         })
     }
 
+    fn read_load(&mut self, device: &Device<'_>, now: Instant) {
+        if !self.load.is_due(now) {
+            return;
+        }
+        let rates = self.noted("nvmlDeviceGetUtilizationRates", device.utilization_rates());
+        let mut load = Load {
+            gpu_percent: rates.as_ref().and_then(|rates| plausible::percent(rates.gpu)),
+            memory_percent: rates.as_ref().and_then(|rates| plausible::percent(rates.memory)),
+            memory: self.noted("nvmlDeviceGetMemoryInfo_v2", memory(device)).unwrap_or_default(),
+            failure: None,
+        };
+        if (load.gpu_percent, load.memory_percent, load.memory.total) == (None, None, None) {
+            load.failure = self.failure.clone();
+        }
+        self.load.set(load);
+    }
+
     fn read_sensors(&mut self, device: &Device<'_>, now: Instant) {
+        if self.state.is_due(now) {
+            let used = |info: Result<UtilizationInfo, _>| {
+                info.ok().and_then(|info| plausible::percent(info.utilization))
+            };
+            let power_state = device.performance_state().ok().map(|state| state.as_c());
+            let state = State {
+                encoder_percent: used(device.encoder_utilization()),
+                decoder_percent: used(device.decoder_utilization()),
+                power_state: power_state.filter(|state| *state <= 15),
+                graphics_mhz: self.mhz(device, Clock::Graphics),
+                memory_mhz: self.mhz(device, Clock::Memory),
+                video_mhz: self.mhz(device, Clock::Video),
+            };
+            self.state.set(state);
+        }
         if self.thermal.is_due(now) {
             let celsius = self.noted("nvmlDeviceGetTemperature", device.temperature(TemperatureSensor::Gpu));
             self.thermal.set(GpuThermalMetrics {
@@ -318,6 +353,25 @@ impl NvmlSource {
     /// Adds what was read at its own pace, with its age.
     fn add_paced(&self, sample: &mut GpuMetrics) {
         let now = Instant::now();
+        if let Some((load, _)) = self.load.get(now) {
+            sample.utilization.gpu_percent = load.gpu_percent;
+            sample.utilization.memory_percent = load.memory_percent;
+            sample.memory = load.memory.clone();
+        }
+        if let Some((state, _)) = self.state.get(now) {
+            sample.utilization.encoder_percent = state.encoder_percent;
+            sample.utilization.decoder_percent = state.decoder_percent;
+            sample.power = known(GpuPowerMetrics {
+                power_state: state.power_state,
+                ..sample.power.take().unwrap_or_default()
+            });
+            sample.clocks = known(GpuClockMetrics {
+                graphics_mhz: state.graphics_mhz,
+                memory_mhz: state.memory_mhz,
+                video_mhz: state.video_mhz,
+                ..sample.clocks.take().unwrap_or_default()
+            });
+        }
         sample.thermal = self.thermal.get(now).and_then(|(thermal, age)| {
             known(thermal.clone()).map(|thermal| GpuThermalMetrics { age: Some(age), ..thermal })
         });
@@ -390,6 +444,10 @@ impl NvmlSource {
 
 /// How many events are taken at a time: a device that has more has them next time.
 const EVENTS_MAX: usize = 64;
+
+fn lost(problem: &GpuMonitorError) -> bool {
+    matches!(problem, GpuMonitorError::DeviceLost { .. })
+}
 
 fn xid(error: &nvml_wrapper::enums::event::XidError) -> u64 {
     use nvml_wrapper::enums::event::XidError;

@@ -1,6 +1,6 @@
 """Device metrics in the trace: PyTorch under `gputrace run` against nvidia-smi's readings of the same time, and what sampling costs a launch-bound step.
 
-The cost needs `gputrace ctl PID set device-metrics=…`: blocks of steps with sampling and without take turns in one process.
+Blocks of steps with sampling and without take turns in one process, by `gputrace ctl PID set device-metrics=…`.
 """
 
 import re
@@ -12,9 +12,12 @@ from ..build import PROGRAMS
 
 HELD_MIB = 512
 BUSY_SECONDS = 6
-STEPS = 60
-PAIRS = 24
+STEPS = 40
+PAIRS_LEAST, PAIRS_MOST = 24, 200
+COST_SECONDS = 100
 COST_MOST = 1.002
+# Half of the 95 % interval of the ratio.
+COST_INTERVAL = 0.002
 FIELDS = ("power.draw", "clocks.sm", "clocks.mem", "temperature.gpu", "memory.used", "total_energy_consumption")
 # Each level of ours may leave the range of nvidia-smi's readings by so much: both read at other moments, and nvidia-smi less often.
 SLACK = {"power_watts": 25, "sm_clock_mhz": 30, "memory_clock_mhz": 1, "temperature_celsius": 1}
@@ -134,6 +137,11 @@ def check_energy(bench, metrics, counted, readings):
     bench.check("energy-and-power", abs(ours - integral) <= 0.15 * integral + 10, f"counter {ours:.0f} W, mean power {integral:.0f} W")
 
 
+def interval(ratios):
+    """Half of the 95 % interval of their median."""
+    return 1.96 * 1.253 * statistics.stdev(ratios) / len(ratios) ** 0.5
+
+
 def check_cost(bench):
     """Blocks with sampling and without, by turns in one process: the ratio of their medians, pair by pair."""
     program = Program(bench, "cost")
@@ -150,8 +158,8 @@ def check_cost(bench):
             bench.row("cost", "SKIP", f"ctl set device-metrics: exit {code}: {said[-200:]}")
             return
         program.ask(f"steps {STEPS}")
-        ratios, means = [], []
-        for pair in range(PAIRS):
+        ratios, means, until = [], [], time.monotonic() + COST_SECONDS
+        for pair in range(PAIRS_MOST):
             times = {}
             for value in ("off", "100ms") if pair % 2 else ("100ms", "off"):
                 switch(value)
@@ -159,14 +167,13 @@ def check_cost(bench):
                 times[value] = program.ask(f"steps {STEPS}")
             ratios.append(times["100ms"] / times["off"])
             means.append(times["off"])
-            if bench.time_left() < 40:
+            if pair + 1 >= PAIRS_LEAST and (bench.time_left() < 40 or time.monotonic() > until or interval(ratios) < COST_INTERVAL / 2):
                 break
     finally:
         code = program.end()
-    ratio = statistics.median(ratios)
-    spread = 1.253 * statistics.stdev(ratios) / len(ratios) ** 0.5
-    detail = f"step {statistics.median(means):.0f} µs; with sampling {ratio:.4f} ± {1.96 * spread:.4f} of without ({len(ratios)} pairs of {STEPS} steps), at most {COST_MOST}"
-    bench.check("cost", ratio - 1.96 * spread <= COST_MOST, detail)
+    ratio, half = statistics.median(ratios), interval(ratios)
+    detail = f"step {statistics.median(means):.0f} µs; with sampling {ratio:.4f} ± {half:.4f} of without ({len(ratios)} pairs of {STEPS} steps), at most {COST_MOST}"
+    bench.check("cost", ratio <= COST_MOST and half <= COST_INTERVAL, detail)
     bench.check("cost-end", code == 0, f"exit {code}")
 
 

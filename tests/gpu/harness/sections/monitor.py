@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import time
 import urllib.request
+from pathlib import Path
 
 from .. import process, smi
 from ..build import PROGRAMS
@@ -69,6 +70,17 @@ class Started:
             for pid in process.session_members(self.child.pid):
                 subprocess.run(["kill", "-KILL", str(pid)], check=False)
             return self.child.wait(10)
+
+    def threads(self):
+        """Processor time of each thread until now, in milliseconds by its name."""
+        times = {}
+        for task in Path(f"/proc/{self.child.pid}/task").iterdir():
+            try:
+                used, name = int((task / "schedstat").read_text().split()[0]), (task / "comm").read_text().strip()
+            except (OSError, IndexError, ValueError):
+                continue
+            times[name] = times.get(name, 0) + used / 1e6
+        return times
 
     def processor_seconds(self):
         """Processor time of all its threads until now, those that ended too."""
@@ -266,12 +278,13 @@ def check_cost(bench, devices):
         if not bench.check("page-address", found, monitor.err.read_text(errors="replace")[-200:].strip()):
             return
         time.sleep(1.5)
-        begin, before = time.monotonic(), monitor.processor_seconds()
+        begin, before, threads = time.monotonic(), monitor.processor_seconds(), monitor.threads()
         time.sleep(COST_SECONDS)
         used, seconds = monitor.processor_seconds() - before, time.monotonic() - begin
+        by_thread = {name: round(now - threads.get(name, 0), 2) for name, now in monitor.threads().items()}
         percent = used / seconds * 100
         each = percent / len(devices)
-        bench.check("cost", each < COST_MOST, f"{percent:.3f} % of one core for {len(devices)} devices, {each:.3f} % each ({used * 1e3:.1f} ms in {seconds:.1f} s at 100 ms)")
+        bench.check("cost", each < COST_MOST, f"{percent:.3f} % of one core for {len(devices)} devices, {each:.3f} % each ({used * 1e3:.1f} ms in {seconds:.1f} s at 100 ms; ms by thread {by_thread})")
         check_page(bench, found[0], devices)
     finally:
         bench.check("daemon-end", monitor.end() == 0, monitor.err.read_text(errors="replace")[-200:].strip())

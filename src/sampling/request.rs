@@ -1,27 +1,49 @@
-//! `--device-metrics`: how often the devices of a session are sampled; and the intervals of `monitor`.
+//! How often the devices of a session are sampled: the value of `--device-metrics`, and of
+//! `ctl set device-metrics`.
 
+use std::fmt;
 use std::time::Duration;
-
-use crate::sampling::DeviceMetricsRequest;
 
 /// The shortest interval: a driver takes about a millisecond a sample.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// What is sampled unless something else is asked for.
-pub const USUAL: DeviceMetricsRequest =
-    DeviceMetricsRequest { interval: Some(Duration::from_millis(100)), slow: false };
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceMetricsRequest {
+    /// Between two samples; `None`: none are taken.
+    pub interval: Option<Duration>,
+    /// Whether what takes a driver long is read too, each second.
+    pub slow: bool,
+}
 
-/// A value of the option or the variable: an interval, also with `,slow`, or `off`.
-pub fn parse(text: &str) -> Result<DeviceMetricsRequest, String> {
-    if text == "off" {
-        return Ok(DeviceMetricsRequest { interval: None, slow: false });
+impl DeviceMetricsRequest {
+    /// What is sampled unless something else is asked for.
+    pub const USUAL: DeviceMetricsRequest =
+        DeviceMetricsRequest { interval: Some(Duration::from_millis(100)), slow: false };
+
+    /// An interval, also with `,slow`, or `off`.
+    pub fn parse(text: &str) -> Result<DeviceMetricsRequest, String> {
+        if text == "off" {
+            return Ok(DeviceMetricsRequest { interval: None, slow: false });
+        }
+        let (text, slow) = match text.strip_suffix(",slow") {
+            Some(interval) => (interval, true),
+            None => (text, false),
+        };
+        Ok(DeviceMetricsRequest { interval: Some(interval(text)?), slow })
     }
-    let (text, slow) = match text.strip_suffix(",slow") {
-        Some(interval) => (interval, true),
-        None => (text, false),
-    };
-    Ok(DeviceMetricsRequest { interval: Some(interval(text)?), slow })
+}
+
+/// As [`DeviceMetricsRequest::parse`] reads it.
+impl fmt::Display for DeviceMetricsRequest {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.interval {
+            None => out.write_str("off"),
+            Some(interval) => {
+                write!(out, "{}ms{}", interval.as_millis(), if self.slow { ",slow" } else { "" })
+            }
+        }
+    }
 }
 
 /// `100ms`, `1.5s`, `2m`, `1h`, or a number of seconds.
@@ -60,10 +82,14 @@ mod tests {
 
     #[test]
     fn request_is_an_interval_with_slow_queries_or_without_or_off() {
-        assert_eq!(parse("100ms"), Ok(USUAL));
+        let parse = DeviceMetricsRequest::parse;
+        assert_eq!(parse("100ms"), Ok(DeviceMetricsRequest::USUAL));
         let slow = DeviceMetricsRequest { interval: Some(Duration::from_secs(2)), slow: true };
         assert_eq!(parse("2s,slow"), Ok(slow));
         assert_eq!(parse("off"), Ok(DeviceMetricsRequest { interval: None, slow: false }));
+        for text in ["100ms", "2000ms,slow", "off"] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
+        }
         for wrong in ["", "off,slow", "slow", "100ms,", "100ms,pcie", "1ms,slow"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
