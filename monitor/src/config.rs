@@ -14,8 +14,11 @@ pub struct MonitorConfig {
     pub trace_exporter: TraceExporter,
     /// Between two pictures of a dashboard.
     pub dashboard_refresh: Duration,
-    /// Between two readings of temperature and fan. Processes are listed, and the link is read, a few times
-    /// less often.
+    /// Between two readings of utilisation and power, which NVIDIA's driver averages, and of memory, which
+    /// takes it longer. Each sample has the multiprocessors' clock and why clocks are lowered.
+    pub load_interval: Duration,
+    /// Between two readings of temperature and fan. Other clocks, the performance state and the video
+    /// engines' utilisation are read half as often; processes and the link a few times less often.
     pub sensor_interval: Duration,
     /// Between two readings of what takes a driver long (PCIe throughput: over 20 ms each way); `None`:
     /// never. Error counters and the processes' utilisation are read ten times less often.
@@ -39,9 +42,10 @@ impl Default for MonitorConfig {
             background_collection: true,
             trace_exporter: TraceExporter::None,
             dashboard_refresh: Duration::from_millis(500),
+            load_interval: Duration::from_millis(500),
             sensor_interval: Duration::from_millis(500),
-            slow_interval: Some(Duration::from_secs(1)),
-            energy_interval: Duration::from_secs(10),
+            slow_interval: Some(Duration::from_secs(3)),
+            energy_interval: Duration::from_secs(30),
             processes: true,
             answer_limit: Duration::from_secs(2),
             start_limit: Duration::from_secs(30),
@@ -98,6 +102,7 @@ mod tests {
         assert!(config.background_collection);
         assert_eq!(config.trace_exporter, TraceExporter::None);
         assert_eq!(config.dashboard_refresh, Duration::from_millis(500));
+        assert_eq!(config.load_interval, Duration::from_millis(500));
         assert_eq!(config.sensor_interval, Duration::from_millis(500));
     }
 }

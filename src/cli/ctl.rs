@@ -1,5 +1,5 @@
-//! `gputrace ctl`: asks a running session for its status or for a dump of its flight recorder, pauses it, lets
-//! it go on, and changes its settings.
+//! `gputrace ctl`: asks a running session for its status or for a dump of its flight recorder, pauses it,
+//! lets it go on, and changes its settings.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub fn command() -> Command {
                 .required(true)
                 .value_parser([START, STOP, STATUS, DUMP, SET])
                 .hide_possible_values(true)
-                .help("start, stop: record, or pause; status: how it goes; dump: write it now"),
+                .help("start, stop: record or pause; status: how it goes; dump: write it"),
         )
         .arg(
             Arg::new("change")
