@@ -27,8 +27,6 @@ const END_LIMIT: Duration = Duration::from_millis(500);
 /// Between two readings of the energy counter, each of which takes a driver 3 ms of processor time. It is
 /// also read when the sampling of a device begins and ends.
 const ENERGY_INTERVAL: Duration = Duration::from_secs(10);
-/// Utilisation, memory and power: with each sample of the shortest usual interval.
-const LOAD_INTERVAL: Duration = Duration::from_millis(100);
 /// PCIe throughput and throttle counters, where they are asked for.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -174,7 +172,7 @@ impl Work {
             background_collection: false,
             history_size: 0,
             slow_interval: self.request.slow.then_some(SLOW_INTERVAL),
-            load_interval: LOAD_INTERVAL,
+            load_interval: self.request.interval.unwrap_or_default(),
             energy_interval: ENERGY_INTERVAL,
             processes: false,
             ..MonitorConfig::default()

@@ -92,9 +92,14 @@ fn glyphs() -> Glyphs {
     if is_utf8() { Glyphs::UNICODE } else { Glyphs::ASCII }
 }
 
-/// How devices are read for somebody who looks at them: what takes a driver long is read each second.
+/// How devices are read for somebody who looks at them: what takes a driver long is read each
+/// second.
 fn live_config() -> MonitorConfig {
-    MonitorConfig { slow_interval: Some(Duration::from_secs(1)), ..MonitorConfig::default() }
+    MonitorConfig {
+        slow_interval: Some(Duration::from_secs(1)),
+        process_interval: Duration::from_secs(1),
+        ..MonitorConfig::default()
+    }
 }
 
 /// One frame, or everything as JSON.
