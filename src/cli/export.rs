@@ -7,17 +7,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use gputrace_collector::aggregate::Aggregates;
-use gputrace_collector::export::{Choices, FORMATS, Feed, FormatEntry, Interval, Selection, Trace};
-use gputrace_collector::filter::Filter;
+use gputrace_collector::export::{Choices, FORMATS, Feed, FormatEntry, Selection, Trace};
 use gputrace_collector::otlp::{Asked, Signal};
 
 use crate::cli::failure::Failure;
 use crate::cli::given::Given;
 use crate::cli::settings::Flames;
 use crate::cli::talk::say;
-use crate::cli::{exit_code, otlp as otlp_options, output_argument, seconds, traces, variables};
+use crate::cli::{exit_code, otlp as otlp_options, output_argument, selection, traces, variables};
 
 pub fn command() -> Command {
     let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
@@ -66,22 +65,9 @@ pub fn command() -> Command {
                 .help("Spans, or metrics: a file has one of them"),
         )
         .arg(output_argument::file().help("The file to write, compressed if NAME.gz, or - [default: stdout]"))
-        .arg(
-            Arg::new("filter")
-                .long("filter")
-                .value_name("KEY=GLOB[,…]")
-                .action(ArgAction::Append)
-                .value_parser(Filter::parse)
-                .help("Only events that have all of these: device=0,kernel=*gemm*; repeatable"),
-        )
-        .arg(moment("from").help("Only events that end after that time"))
-        .arg(moment("to").help("Only events that begin before that time"))
+        .args(selection::arguments())
         .args(otlp_options::arguments())
         .arg(traces::argument())
-}
-
-fn moment(name: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name("TIME").value_parser(seconds::parse_moment)
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
@@ -91,7 +77,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     }
     let Some(name) = matches.get_one::<String>("format") else { return Err(no_format()) };
     let format = FORMATS.iter().find(|format| format.name == name).ok_or_else(no_format)?;
-    let selection = selection(matches)?;
+    let selection = selection::of(matches)?;
     let is_metrics = otlp::signal(matches) == Signal::Metrics;
     if is_metrics && (format.name != OTLP_JSON || !selection.is_everything()) {
         let failure =
@@ -124,17 +110,6 @@ fn no_format() -> Failure {
     Failure::new("no format was named")
         .hint("for example: gputrace export --format otlp-json -o spans.jsonl TRACE")
         .code(exit_code::USAGE)
-}
-
-fn selection(matches: &ArgMatches) -> Result<Selection, Failure> {
-    let wrong = |why: &str| Failure::new(why).code(exit_code::USAGE);
-    let filters = matches.get_many::<Filter>("filter").into_iter().flatten().cloned().collect();
-    let moment = |name| matches.get_one::<u64>(name).copied();
-    let interval = Interval { from_ns: moment("from"), to_ns: moment("to") };
-    if interval.to_ns.is_some_and(|to_ns| to_ns < interval.from_ns.unwrap_or(0)) {
-        return Err(wrong("--from is after --to").hint("both count from the trace's begin"));
-    }
-    Selection::new(filters, interval).ok_or_else(|| wrong("--filter has more than 64 conditions"))
 }
 
 /// Reads the traces twice: for their names, and for the output.

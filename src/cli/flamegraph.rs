@@ -9,7 +9,7 @@ use crate::cli::failure::Failure;
 use crate::cli::output_folder::{write_whole, write_without_replacing};
 use crate::cli::settings::Flames;
 use crate::cli::talk::say;
-use crate::cli::{options, output_argument, printable, stdout, traces, variables};
+use crate::cli::{options, output_argument, printable, selection, stdout, traces, variables};
 
 /// What is written on a terminal, in the current folder.
 const DEFAULT_DRAWING: &str = "flame.svg";
@@ -23,7 +23,8 @@ pub fn command() -> Command {
         .after_help(
             "On a terminal, without -o and --folded, the drawing is written to flame.svg in the current\n\
              folder, or to flame-2.svg and so on: a file that is there is not replaced. To a pipe or a\n\
-             file, stdout gets the drawing. gputrace help OPTION describes an option in full.",
+             file, stdout gets the drawing. docs/guide/exports.md has the grammar of --filter and of a TIME.\n\
+             gputrace help OPTION describes an option in full.",
         )
         .arg(
             Arg::new("folded")
@@ -47,6 +48,7 @@ pub fn command() -> Command {
                 .default_value("capture")
                 .help("Put kernels of CUDA graphs under what captured or launched the graph"),
         )
+        .args(selection::arguments())
         .arg(traces::argument())
 }
 
@@ -58,7 +60,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         traces::refuse_an_input(output, &inputs)?;
     }
     let by_replay = matches.get_one::<String>("graphs").is_some_and(|value| value == "replay");
-    let read = traces::read_as(inputs, &Flames::new(matches), |aggregates| {
+    let read = traces::read_part(inputs, selection::of(matches)?, &Flames::new(matches), |aggregates| {
         if by_replay {
             aggregates.device_stacks.by_replay();
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, value_parser};
 use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::export::{Selected, Selection, Trace};
 use gputrace_collector::model::sink::Sink;
 use gputrace_collector::stream::replay::{Replay, read_traces};
 
@@ -125,6 +126,24 @@ pub fn read_as(
     let (mut replay, exit_code) = replay(paths, Aggregates::default())?;
     change(&mut replay.sink);
     Ok(Read { analysis: Analysis::new(&replay.totals, &replay.sink, flames), exit_code })
+}
+
+/// The same of a part of them: a second reading adds up what is selected.
+pub fn read_part(
+    paths: Vec<PathBuf>,
+    selection: Selection,
+    flames: &Flames,
+    change: impl FnOnce(&mut Aggregates),
+) -> Result<Read, Failure> {
+    if selection.is_everything() {
+        return read_as(paths, flames, change);
+    }
+    let (first, exit_code) = replay(paths.clone(), Aggregates::default())?;
+    let trace = Trace::new(&first.totals, &first.sink);
+    let second = replay_again(paths, Selected::new(selection, trace, Aggregates::default()))?;
+    let mut part = second.sink.sink;
+    change(&mut part);
+    Ok(Read { analysis: Analysis::new(&second.totals, &part, flames), exit_code })
 }
 
 /// Reads them all into a sink. Damage, and a file that is no trace among others that are, is reported

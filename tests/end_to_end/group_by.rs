@@ -74,3 +74,22 @@ fn invalid_division_is_refused_with_the_valid_ones() {
     assert!(bottoms(&traced.read("flame.folded"), 2).contains("basic;main"));
     assert!(Path::new(&traced.trace()).exists());
 }
+
+#[test]
+fn flamegraph_of_a_part_is_the_folded_export_of_that_part() {
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/demo-h200.gputrace");
+    let of = |command: &[&str], options: &[&str]| {
+        finish(gputrace().args(command).args(options).arg(&demo)).expect_code(0).stdout
+    };
+    let flame = |options: &[&str]| of(&["flamegraph", "--folded"], options);
+    for options in [&["--to", "190ms"][..], &["--from", "190ms"], &["--filter", "kernel=*gemm*"], &[]] {
+        let folded = flame(options);
+        assert!(total_us(&folded) > 1000, "{options:?}: {folded}");
+        assert_eq!(folded, of(&["export", "--format", "folded"], options), "{options:?}");
+    }
+    let (early, late) = (total_us(&flame(&["--to", "190ms"])), total_us(&flame(&["--from", "190ms"])));
+    // The kernel that runs at that moment is in both.
+    assert!((early + late).abs_diff(total_us(&flame(&[]))) < 200, "{early} and {late}");
+    assert_eq!(flame(&["--from", "1h"]), "");
+    finish(gputrace().args(["flamegraph", "--from", "2", "--to", "1"]).arg(&demo)).expect_code(2);
+}

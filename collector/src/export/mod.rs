@@ -16,6 +16,7 @@ mod otlp_json;
 pub mod parquet;
 mod perfetto;
 mod pprof;
+mod selected;
 mod selection;
 mod speedscope;
 pub mod sqlite;
@@ -33,6 +34,7 @@ use std::path::PathBuf;
 
 pub use choices::Choices;
 pub use feed::{Fed, Feed};
+pub use selected::Selected;
 pub use selection::{Interval, Selection};
 pub use trace::{Event, Trace};
 

@@ -104,8 +104,8 @@ impl Selection {
         }
     }
 
-    /// Of a device's samples those in the interval, if a filter takes the device: samples have a device and the
-    /// processes that use it, and lack everything else.
+    /// Of a device's samples those in the interval, if a filter takes the device: samples have a device and
+    /// the processes that use it, and lack everything else.
     pub(super) fn samples(
         &mut self,
         samples: &DeviceSamples,

@@ -21,7 +21,7 @@ pub struct Complete<'e, A> {
 
 /// A value at one moment, by its unit.
 #[derive(Serialize)]
-pub struct Counter {
+pub struct CounterEvent {
     pub ph: &'static str,
     pub name: &'static str,
     pub pid: u32,

@@ -24,8 +24,8 @@ use crate::model::operation::{HostCall, Operation, What};
 use crate::model::{Process, RangeName};
 use crate::names::{line_safe, short_command};
 use events::{
-    Async, CallArgs, Complete, Counter, DeviceProperties, Flow, LabelArgs, Metadata, NameArgs, OperationArgs,
-    RangeArgs, WhatArgs, copy_name, runtime_name,
+    Async, CallArgs, Complete, CounterEvent, DeviceProperties, Flow, LabelArgs, Metadata, NameArgs,
+    OperationArgs, RangeArgs, WhatArgs, copy_name, runtime_name,
 };
 use pushed::Pushed;
 use tracks::ChromeTracks;
@@ -343,7 +343,7 @@ impl Chrome {
             for (metric, divisor, unit) in COUNTERS {
                 let Some(value) = sample.get(metric) else { continue };
                 let args = BTreeMap::from([(unit, value as f64 / divisor)]);
-                self.write(&Counter { ph: "C", name: metric.name(), pid, tid: 0, ts, args })?;
+                self.write(&CounterEvent { ph: "C", name: metric.name(), pid, tid: 0, ts, args })?;
             }
         }
         Ok(())

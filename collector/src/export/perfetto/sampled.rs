@@ -98,7 +98,8 @@ impl SampledTrack {
         }
     }
 
-    /// Begins and ends slices, so that those of `reasons` are open. An idle device lowers its clocks by itself.
+    /// Begins and ends slices, so that those of `reasons` are open. An idle device lowers its clocks by
+    /// itself.
     fn set_reasons(&mut self, tracks: &mut Tracks, reasons: u64, at_ns: u64) -> io::Result<()> {
         for ((bit, name), entry) in throttle::REASONS.into_iter().zip(&mut self.reasons) {
             let is_set = reasons & bit != 0 && bit != throttle::IDLE;
