@@ -32,6 +32,7 @@ pub mod output_folder;
 pub mod outputs;
 pub mod printable;
 pub mod progress;
+mod recorded_part;
 pub mod recording;
 pub mod report;
 pub mod rotation;

@@ -57,6 +57,7 @@ mod python_flame;
 mod python_graphs;
 mod python_stacks;
 mod ranks;
+mod recorded_part;
 mod recorded_traces;
 mod report_tables;
 mod resolution;
