@@ -240,8 +240,8 @@ pub static DELAY: Setting = Setting {
     option: Some("delay"),
     default: "off",
     help: "Begin paused, and record so many seconds after the first program's cuInit",
-    details: "0.1 to 86400 seconds. They count from when the first program of the session initialises CUDA, not\n\
-              from the command's start.",
+    details: "0.1 to 86400 seconds. They count from when the session's first program initialises CUDA,\n\
+              not from the command's start.",
     ..Setting::new("GPUTRACE_DELAY", Kind::Seconds, Reader::Library)
 };
 

@@ -10,6 +10,7 @@ mod callers;
 mod choosing_traces;
 mod command_line;
 mod control;
+mod control_targets;
 mod counting;
 mod daemon;
 mod descriptors;

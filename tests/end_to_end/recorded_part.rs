@@ -53,6 +53,22 @@ fn first_range_of_each_kind_is_recorded_exactly() {
 }
 
 #[test]
+fn flamegraph_and_spans_say_what_was_recorded() {
+    let traced =
+        captured(&["--capture-range", "cudaProfilerApi", "--capture-range-end", "repeat:2"], "profiler");
+    let flame = traced.read("flame.svg");
+    assert!(flame.contains("in 2 intervals") && flame.contains("recorded "), "{}", &flame[..2000]);
+    let mut export = gputrace();
+    export.args(["export", "--format", "otlp-json"]).arg(traced.trace());
+    let spans = finish(&mut export).expect_code(0).stdout;
+    let (_, attribute) = spans.split_once("\"gpu.cuda.recorded_intervals\"").unwrap();
+    let (intervals, _) = attribute.split_once(']').unwrap();
+    assert_eq!(intervals.matches("stringValue").count(), 2, "{intervals}");
+    let all = captured(&[], "none");
+    assert!(!all.read("flame.svg").contains("recorded "));
+}
+
+#[test]
 fn ranges_are_recorded_as_often_as_asked() {
     let repeated =
         captured(&["--capture-range", "cudaProfilerApi", "--capture-range-end", "repeat:2"], "profiler");

@@ -1,5 +1,7 @@
 //! When a process recorded: a session can be paused and go on.
 
+use crate::model::Totals;
+
 /// Changes that are kept of a process. Where there are more, the later ones count as one interval.
 const CHANGES_MAX: usize = 1 << 13;
 
@@ -20,10 +22,7 @@ impl RecordingIntervals {
         }
         // Threads that switch have a ring each, so a change may come after a later one.
         let index = self.changes.partition_point(|(_, earlier_ns)| *earlier_ns <= at_ns);
-        let before = index.checked_sub(1).and_then(|before| self.changes.get(before));
-        if index < self.changes.len() || before.is_none_or(|(last, _)| *last != is_on) {
-            self.changes.insert(index, (is_on, at_ns));
-        }
+        self.changes.insert(index, (is_on, at_ns));
     }
 
     pub fn was_paused(&self) -> bool {
@@ -50,8 +49,22 @@ impl RecordingIntervals {
     }
 }
 
+/// When any process recorded; `None` if all recorded all the time.
+pub fn recorded_intervals(totals: &Totals) -> Option<Vec<(u64, u64)>> {
+    let was_paused = totals.processes.iter().any(|process| process.definitions.recorded.was_paused());
+    was_paused.then(|| all_intervals(totals))
+}
+
+/// When any process recorded.
+pub fn all_intervals(totals: &Totals) -> Vec<(u64, u64)> {
+    let of_each = totals.processes.iter().flat_map(|process| {
+        process.definitions.recorded.between(process.begin.start_monotonic_ns, process.last_seen_ns)
+    });
+    union(of_each.collect())
+}
+
 /// The intervals in which any of several processes recorded, in order, those that touch as one.
-pub fn union(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+fn union(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     intervals.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (from, to) in intervals {

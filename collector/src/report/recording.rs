@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::label::units::{count, duration};
 use crate::model::Totals;
-use crate::model::recording::union;
+use crate::model::recording::{all_intervals, recorded_intervals};
 
 /// Intervals in the report.
 const INTERVALS_MAX: usize = 1000;
@@ -43,7 +43,6 @@ pub struct RecordedInterval {
 }
 
 pub(super) fn paused(totals: &Totals) -> Option<PausedReport> {
-    let processes = || totals.processes.iter();
     let [launches, graph_launches, copies, memsets, waits] = [
         Counter::PausedLaunches,
         Counter::PausedGraphLaunches,
@@ -52,14 +51,14 @@ pub(super) fn paused(totals: &Totals) -> Option<PausedReport> {
         Counter::PausedWaits,
     ]
     .map(|counter| totals.counter(counter));
-    let was_paused = processes().any(|process| process.recorded.was_paused());
+    let intervals = recorded_intervals(totals);
     let capture_ranges = CaptureRangesReport {
         wanted: totals.counter(Counter::CaptureRangesWanted),
         begun: totals.counter(Counter::CaptureRangesBegun),
         ended: totals.counter(Counter::CaptureRangesEnded),
     };
     let capture_ranges = Some(capture_ranges).filter(|ranges| ranges.wanted > 0);
-    if !was_paused
+    if intervals.is_none()
         && capture_ranges.is_none()
         && [launches, graph_launches, copies, memsets, waits].iter().all(|calls| *calls == 0)
     {
@@ -67,10 +66,8 @@ pub(super) fn paused(totals: &Totals) -> Option<PausedReport> {
     }
     let begins = totals.sessions.iter().map(|session| session.begin.monotonic_ns);
     let begin_ns = begins.min().unwrap_or(0);
-    let of_each = processes()
-        .flat_map(|process| process.recorded.between(process.begin.start_monotonic_ns, process.last_seen_ns));
-    let intervals = union(of_each.collect());
-    let left_out: u64 = processes().map(|process| process.recorded.left_out).sum();
+    let intervals = intervals.unwrap_or_else(|| all_intervals(totals));
+    let left_out: u64 = totals.processes.iter().map(|process| process.definitions.recorded.left_out).sum();
     Some(PausedReport {
         recorded_ns: intervals.iter().map(|(from, to)| to - from).sum(),
         intervals_left_out: left_out + intervals.len().saturating_sub(INTERVALS_MAX) as u64,
