@@ -259,7 +259,7 @@ pub static CAPTURE_RANGE: Setting = Setting {
     is_unmistakable: true,
     default: "off",
     help: "Record only a range of each program",
-    details: "cudaProfilerApi: from cudaProfilerStart or cuProfilerStart to cudaProfilerStop or cuProfilerStop\n\
+    details: "cudaProfilerApi: from cudaProfilerStart or cuProfilerStart to the Stop of either\n\
               nvtx:NAME or nvtx:NAME@DOMAIN: an NVTX range of that name, on whichever thread\n\
               launches:FROM-TO: launches of kernels and graphs of these numbers, counted per process from 1",
     ..Setting::new("GPUTRACE_CAPTURE_RANGE", Kind::Range, Reader::Library)

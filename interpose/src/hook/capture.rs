@@ -162,7 +162,7 @@ pub fn ended(id: u64) {
 }
 
 fn of_thread(level: u32) -> u64 {
-    u64::from(system::gettid().cast_unsigned()) << 32 | u64::from(level) + 2
+    (u64::from(system::gettid().cast_unsigned()) << 32) | (u64::from(level) + 2)
 }
 
 /// What a hook does with a call while launches are counted, and whether the call ends the range.
