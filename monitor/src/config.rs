@@ -14,12 +14,19 @@ pub struct MonitorConfig {
     pub trace_exporter: TraceExporter,
     /// Between two pictures of a dashboard.
     pub dashboard_refresh: Duration,
-    /// Between two readings of temperature and fan. Processes are listed, and the link is read, a few times
-    /// less often.
+    /// Between two readings of utilisation and power, which NVIDIA's driver averages, of memory, which takes
+    /// it longer, and of why clocks are lowered. Each sample has the multiprocessors' clock.
+    pub load_interval: Duration,
+    /// Between two readings of temperature and fan. Other clocks, the performance state, the video engines'
+    /// utilisation and the memory's temperature are read a quarter as often, the link a fiftieth.
     pub sensor_interval: Duration,
     /// Between two readings of what takes a driver long (PCIe throughput: over 20 ms each way); `None`:
-    /// never. Error counters and the processes' utilisation are read ten times less often.
+    /// never.
     pub slow_interval: Option<Duration>,
+    /// Between two readings of the counters of errors and of lowered clocks, where slow things are read.
+    pub counters_interval: Duration,
+    /// Between two lists of the processes; their utilisation is read an eighth as often.
+    pub process_interval: Duration,
     /// Between two readings of the energy counter, which takes NVIDIA's driver 3 ms of processor time.
     pub energy_interval: Duration,
     /// Whether samples list the processes on their device.
@@ -39,9 +46,12 @@ impl Default for MonitorConfig {
             background_collection: true,
             trace_exporter: TraceExporter::None,
             dashboard_refresh: Duration::from_millis(500),
+            load_interval: Duration::from_millis(500),
             sensor_interval: Duration::from_millis(500),
-            slow_interval: Some(Duration::from_secs(1)),
-            energy_interval: Duration::from_secs(10),
+            slow_interval: Some(Duration::from_secs(30)),
+            counters_interval: Duration::from_secs(10),
+            process_interval: Duration::from_secs(5),
+            energy_interval: Duration::from_secs(60),
             processes: true,
             answer_limit: Duration::from_secs(2),
             start_limit: Duration::from_secs(30),
@@ -98,6 +108,7 @@ mod tests {
         assert!(config.background_collection);
         assert_eq!(config.trace_exporter, TraceExporter::None);
         assert_eq!(config.dashboard_refresh, Duration::from_millis(500));
+        assert_eq!(config.load_interval, Duration::from_millis(500));
         assert_eq!(config.sensor_interval, Duration::from_millis(500));
     }
 }

@@ -1,5 +1,5 @@
-//! `gputrace ctl`: asks a running session for its status or for a dump of its flight recorder, pauses it, lets
-//! it go on, and changes its settings.
+//! `gputrace ctl`: asks a running session for its status or for a dump of its flight recorder, pauses it,
+//! lets it go on, and changes its settings.
 
 use std::io;
 use std::path::Path;
@@ -179,7 +179,8 @@ fn set(pid: i32, socket: &Path, change: &str, is_json: bool) -> Result<String, F
     })
 }
 
-/// Pauses the session or lets it go on. A program that does not answer in time is a failure beside the answer.
+/// Pauses the session or lets it go on. A program that does not answer in time is a failure beside the
+/// answer.
 fn change(pid: i32, socket: &Path, asked: &str, is_json: bool) -> Result<(String, Option<Failure>), Failure> {
     let answer = control::ask(socket, asked, RECORDING_LIMIT + LIMIT).map_err(|error| {
         Failure::new(format!("the session of process {pid} did not answer: {}", reason(&error)))

@@ -32,7 +32,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Samples between the devices' threads and the one that writes them.
 const QUEUE: usize = 4096;
 /// Between two looks whether a signal asked for the end. Each is a wake-up, and a sample is not much more.
-const LOOKS_EVERY: Duration = Duration::from_millis(250);
+const LOOKS_EVERY: Duration = Duration::from_millis(500);
 
 pub fn command() -> Command {
     Command::new("monitor")

@@ -51,7 +51,8 @@ impl LiveSettings {
         let Some(sampler) = &self.sampler else {
             return Err("it has no thread to sample devices".to_owned());
         };
-        // Kept until the sampler has its command: of two changes at once, the later one is in force and shown.
+        // Kept until the sampler has its command: of two changes at once, the later one is in force and shown
+        // as such.
         let mut current = self.device_metrics.lock().unwrap_or_else(PoisonError::into_inner);
         if !sampler.change(request) {
             return Err("it has ended".to_owned());

@@ -24,9 +24,8 @@ use crate::sampling::shared::Untaken;
 
 /// The most that the session's end waits for the last samples, or for a driver that is being loaded.
 const END_LIMIT: Duration = Duration::from_millis(500);
-/// Between two readings of the energy counter, each of which takes a driver 3 ms of processor time. It
-/// is also
-/// read when the sampling of a device begins and ends.
+/// Between two readings of the energy counter, each of which takes a driver 3 ms of processor time. It is
+/// also read when the sampling of a device begins and ends.
 const ENERGY_INTERVAL: Duration = Duration::from_secs(10);
 /// PCIe throughput and throttle counters, where they are asked for.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
@@ -173,6 +172,7 @@ impl Work {
             background_collection: false,
             history_size: 0,
             slow_interval: self.request.slow.then_some(SLOW_INTERVAL),
+            load_interval: self.request.interval.unwrap_or_default(),
             energy_interval: ENERGY_INTERVAL,
             processes: false,
             ..MonitorConfig::default()

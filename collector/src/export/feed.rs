@@ -5,7 +5,7 @@ use std::io;
 
 use gputrace_wire::caller::Caller;
 
-use crate::batch::{ProcessBegin, SessionBegin};
+use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::export::early::EarlyRanges;
 use crate::export::{Event, Format, Selection, Trace};
 use crate::model::definitions::Definitions;
@@ -139,6 +139,15 @@ impl Sink for Feed<'_> {
 
     fn range_ends(&mut self, range: &RangeInstance, definitions: &Definitions) {
         self.pass_on(Event::Range(range, definitions));
+    }
+
+    fn device_samples(&mut self, samples: &DeviceSamples) {
+        if self.selection.is_everything() {
+            return self.give(Event::Samples(samples));
+        }
+        if let Some(taken) = self.selection.samples(samples, &mut self.trace) {
+            self.give(Event::Samples(&taken));
+        }
     }
 
     fn process_ends(&mut self, number: u32, last_seen_ns: u64, definitions: &Definitions) {

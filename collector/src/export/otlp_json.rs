@@ -45,6 +45,8 @@ impl Format for OtlpJson {
             Event::ProcessEnds { number, last_seen_ns, definitions } => {
                 spans.process_ends(number, last_seen_ns, definitions);
             }
+            // No part of a span.
+            Event::Samples(_) => {}
         }
         // A disk that is full ends the export at once.
         spans.receiver().ok_so_far()

@@ -7,6 +7,7 @@
 use gputrace_wire::call::Detail;
 use rustc_hash::FxHashMap;
 
+use crate::batch::{DeviceSample, DeviceSamples};
 use crate::export::within::Within;
 use crate::export::{Event, Trace};
 use crate::filter::{Condition, Filter, Property};
@@ -82,6 +83,7 @@ impl Selection {
             | Event::Defines { number, .. }
             | Event::Caller { process: number, .. }
             | Event::ProcessEnds { number, .. } => self.takes_process(*number, trace),
+            Event::Samples(samples) => self.samples(samples, trace).is_some(),
             Event::Call(call, definitions) => {
                 let within = self.within.of_call(call);
                 self.takes_facts(&Facts { within, ..Facts::of_call(call, definitions) }, trace)
@@ -100,6 +102,29 @@ impl Selection {
                 self.takes_range(range, range.end_ns, definitions, trace)
             }
         }
+    }
+
+    /// Of a device's samples those in the interval, if a filter takes the device: samples have a device and the
+    /// processes that use it, and lack everything else.
+    pub(super) fn samples(
+        &mut self,
+        samples: &DeviceSamples,
+        trace: &mut Trace<'_>,
+    ) -> Option<DeviceSamples> {
+        let users: Vec<_> = trace.users_of(&samples.device).collect();
+        let is_taken = self.filters.is_empty()
+            || users.into_iter().any(|(process, ordinal)| {
+                let facts = Facts { process, device: Some(ordinal), ..Facts::default() };
+                let Selection { filters, known, .. } = self;
+                filters.iter().any(|filter| filter.iter().all(|one| holds(one, &facts, known, trace)))
+            });
+        let Interval { from_ns, to_ns } = self.interval;
+        let is_in = |sample: &&DeviceSample| {
+            let at_ns = trace.sample_unix_ns(sample.monotonic_ns).saturating_sub(trace.begin_unix_ns);
+            at_ns >= from_ns.unwrap_or(0) && to_ns.is_none_or(|to_ns| at_ns < to_ns)
+        };
+        let kept: Vec<_> = samples.samples.iter().filter(is_in).filter(|_| is_taken).copied().collect();
+        (!kept.is_empty()).then(|| DeviceSamples { samples: kept, ..samples.clone() })
     }
 
     /// Whether the interval has begun at `ns` of a process.

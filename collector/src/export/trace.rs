@@ -7,7 +7,7 @@ use gputrace_wire::caller::Caller;
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, StackKey};
-use crate::batch::{ProcessBegin, SessionBegin};
+use crate::batch::{DeviceIdentity, DeviceSamples, ProcessBegin, SessionBegin};
 use crate::export::Choices;
 use crate::export::missing::{missing, missing_or_damaged};
 use crate::label::{DeviceNames, Labels, StreamNames, ThreadNames};
@@ -50,6 +50,8 @@ pub enum Event<'e> {
         last_seen_ns: u64,
         definitions: &'e Definitions,
     },
+    /// What a device did, for all processes: [`Trace::sampled_device_name`], [`Trace::sample_unix_ns`].
+    Samples(&'e DeviceSamples),
 }
 
 /// The names and facts of a trace, from the first pass.
@@ -73,6 +75,8 @@ pub struct Trace<'a> {
     to_unix_ns: FxHashMap<u32, i128>,
     /// The process that was looked up last, and what is added to its times.
     last_to_unix_ns: Cell<(u32, i128)>,
+    /// The same for samples of devices, which are of no process: of the session that is being read.
+    samples_to_unix_ns: i128,
 }
 
 impl<'a> Trace<'a> {
@@ -108,6 +112,7 @@ impl<'a> Trace<'a> {
             begin_unix_ns: totals.sessions.iter().map(Session::start_realtime_ns).min().unwrap_or(0),
             to_unix_ns: FxHashMap::default(),
             last_to_unix_ns: Cell::default(),
+            samples_to_unix_ns: 0,
         }
     }
 
@@ -115,6 +120,28 @@ impl<'a> Trace<'a> {
         let offset = i128::from(session.realtime_ns) - i128::from(session.monotonic_ns);
         self.to_unix_ns.insert(number, offset);
         self.last_to_unix_ns.set((number, offset));
+        self.samples_to_unix_ns = offset;
+    }
+
+    /// The time of a sample of a device, as nanoseconds since the Unix epoch.
+    pub fn sample_unix_ns(&self, monotonic_ns: u64) -> u64 {
+        let since_epoch_ns = i128::from(monotonic_ns) + self.samples_to_unix_ns;
+        u64::try_from(since_epoch_ns.max(0)).unwrap_or(u64::MAX)
+    }
+
+    /// The processes that use a physical device, each with its own ordinal of it.
+    pub fn users_of(&self, device: &DeviceIdentity) -> impl Iterator<Item = (u32, u32)> {
+        self.totals.processes.iter().flat_map(|process| {
+            let same = process.definitions.devices().filter(|known| known.identity() == *device);
+            same.map(|known| (process.number, known.ordinal))
+        })
+    }
+
+    /// The name of a physical device, with its PCI bus id.
+    pub fn sampled_device_name(&self, device: &DeviceIdentity) -> String {
+        let users = self.totals.processes.iter().flat_map(|process| process.definitions.devices());
+        let name = users.into_iter().find(|known| known.identity() == *device).map(|known| known.name);
+        format!("{} {}", name.as_deref().unwrap_or("GPU"), device.pci_bus_id())
     }
 
     /// A time on CLOCK_MONOTONIC as nanoseconds since the Unix epoch, by its session's clocks: the processes

@@ -33,7 +33,7 @@ static TURNS_LEFT: AtomicU32 = AtomicU32::new(0);
 static OFF_NS: AtomicU64 = AtomicU64::new(0);
 static ON_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// Switches that a hook could not make in time, for the service thread: [`LATE_ON`] or [`LATE_OFF`]; 0 for none.
+/// What a hook could not switch in time, for the service thread: [`LATE_ON`] or [`LATE_OFF`]; 0 for nothing.
 static LATE: AtomicU8 = AtomicU8::new(0);
 const LATE_ON: u8 = 1;
 const LATE_OFF: u8 = 2;

@@ -5,8 +5,8 @@
 //!   cuProfilerStop, that range's end, a launch's number ─► ends ─► Switch::pause
 //! ```
 //!
-//! The switch happens in the calling thread, so that it holds for the next launch. One range is open at a time;
-//! one that begins inside of it is no range of its own. State and settings are of the process, not of the
+//! The switch happens in the calling thread, so that it holds for the next launch. One range is open at a
+//! time; one that begins inside of it is no range of its own. State and settings are of the process, not of the
 //! session, because an NVTX range may be pushed before the program's `cuInit`.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};

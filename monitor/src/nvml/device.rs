@@ -22,7 +22,7 @@ use crate::error::GpuMonitorError;
 use crate::identity::Identities;
 use crate::metrics::{
     GpuClockMetrics, GpuErrorMetrics, GpuMemoryMetrics, GpuMetrics, GpuPcieMetrics, GpuPowerMetrics,
-    GpuThermalMetrics,
+    GpuThermalMetrics, GpuUtilization,
 };
 use crate::pace::Paced;
 use crate::plausible::{self, known};
@@ -32,16 +32,13 @@ use crate::throttle::{GpuThrottleMetrics, ThrottleReasons};
 
 // What calls take on an H100 (`scripts/bench-nvml-calls`), all of it processor time: the energy counter
 // 3 ms, the processes' utilisation 2.7 ms, each counter of lowered clocks 0.9 ms, a list of processes 0.03
-// to 0.1 ms, the link's width 0.1 ms, memory 0.03 ms, any other call some 10 µs. So each sample reads only
-// what changes within 100 ms and explains a slow kernel: power, the multiprocessors' clock, and why clocks
-// are lowered. The driver itself averages utilisation over 0.17 to 1 s.
-/// How many times in a sensor interval utilisation and memory are read: at most each 200 ms by default.
-const LOAD_READINGS: f64 = 2.5;
-/// How many sensor intervals pass between two lists of processes, and between two readings of the link.
-const LIST_EVERY: u32 = 4;
-const LINK_EVERY: u32 = 10;
-/// How many slow intervals pass between two readings of the counters and of the processes' utilisation.
-const COUNTERS_EVERY: u32 = 10;
+// to 0.1 ms, the link's width 0.1 ms, memory 0.04 ms, any other call some 10 µs. The driver averages power
+// and utilisation over 0.17 to 1 s.
+/// How many sensor intervals pass between two readings of what hardly changes, and of the link.
+const STATE_EVERY: u32 = 4;
+const LINK_EVERY: u32 = 50;
+/// How many process intervals pass between two readings of the processes' utilisation.
+const USED_EVERY: u32 = 8;
 
 /// Between two attempts to get a lost device back.
 const REOPEN_EVERY: Duration = Duration::from_secs(1);
@@ -62,15 +59,15 @@ pub fn open(info: &GpuDeviceInfo, config: &MonitorConfig) -> Opened {
         device,
         opened: Instant::now(),
         fixed,
-        load: Paced::new(sensors.map(|every| every.div_f64(LOAD_READINGS))),
-        state: Paced::new(sensors),
+        load: Paced::new(Some(config.load_interval)),
+        state: Paced::new(sensors.map(|every| every * STATE_EVERY)),
         thermal: Paced::new(sensors),
         processes: Processes::new(Identities::new(&config.sources.proc)),
-        listed: Paced::new(sensors.filter(|_| config.processes).map(|every| every * LIST_EVERY)),
-        used: Paced::new(config.slow_interval.map(|every| every * COUNTERS_EVERY)),
+        listed: Paced::new(config.processes.then_some(config.process_interval)),
+        used: Paced::new(config.slow_interval.map(|_| config.process_interval * USED_EVERY)),
         link: Paced::new(sensors.map(|every| every * LINK_EVERY)),
         throughput: Paced::new(config.slow_interval),
-        counters: Paced::new(config.slow_interval.map(|every| every * COUNTERS_EVERY)),
+        counters: Paced::new(config.slow_interval.map(|every| every.max(config.counters_interval))),
         energy: Paced::new(Some(config.energy_interval)),
         events: None,
         xids: (0, None),
@@ -98,7 +95,7 @@ struct NvmlSource {
     opened: Instant,
     fixed: Fixed,
     load: Paced<Load>,
-    state: Paced<State>,
+    state: Paced<EngineState>,
     thermal: Paced<GpuThermalMetrics>,
     processes: Processes,
     listed: Paced<Option<Vec<GpuProcess>>>,
@@ -132,16 +129,19 @@ struct Load {
     gpu_percent: Option<u32>,
     memory_percent: Option<u32>,
     memory: GpuMemoryMetrics,
+    power_draw_watts: Option<f32>,
+    reasons: Option<ThrottleReasons>,
     /// Why there is nothing of all that.
     failure: Option<GpuMonitorError>,
 }
 
-/// What is read as often as the sensors.
+/// What hardly changes, or explains little.
 #[derive(Debug, Default)]
-struct State {
+struct EngineState {
     encoder_percent: Option<u32>,
     decoder_percent: Option<u32>,
     power_state: Option<u32>,
+    memory_temperature_celsius: Option<u32>,
     graphics_mhz: Option<u32>,
     memory_mhz: Option<u32>,
     video_mhz: Option<u32>,
@@ -178,9 +178,7 @@ impl Source for NvmlSource {
         self.failure = None;
         let mut sample = GpuMetrics::empty(self.info.index);
         let now = sample.timestamp;
-        sample.power = self.power(&device, now);
         sample.clocks = known(GpuClockMetrics { sm_mhz: self.mhz(&device, Clock::SM), ..Default::default() });
-        sample.throttle = self.throttle(&device, now);
         self.read_load(&device, now);
         self.read_sensors(&device, now);
         let is_unreadable = self.load.get(now).and_then(|(load, _)| load.failure.clone());
@@ -262,32 +260,8 @@ impl NvmlSource {
         }
     }
 
-    fn power(&mut self, device: &Device<'_>, now: Instant) -> Option<GpuPowerMetrics> {
-        let draw = self.noted("nvmlDeviceGetPowerUsage", device.power_usage());
-        if self.energy.is_due(now) {
-            let energy = device.total_energy_consumption().ok();
-            self.energy.set(energy.map(|millijoules| millijoules as f64 / 1e3));
-        }
-        known(GpuPowerMetrics {
-            power_draw_watts: draw.and_then(plausible::watts),
-            power_limit_watts: self.fixed.power_limit_watts,
-            power_state: None,
-            energy_joules: self.energy.get(now).and_then(|(joules, _)| *joules),
-        })
-    }
-
     fn mhz(&mut self, device: &Device<'_>, clock: Clock) -> Option<u32> {
         self.noted("nvmlDeviceGetClockInfo", device.clock_info(clock)).and_then(plausible::mhz)
-    }
-
-    fn throttle(&mut self, device: &Device<'_>, now: Instant) -> Option<GpuThrottleMetrics> {
-        let reasons = self.noted("nvmlDeviceGetCurrentClocksEventReasons", raw::clock_reasons(device));
-        let counters = self.counters.get(now).map(|(counters, _)| counters);
-        known(GpuThrottleMetrics {
-            reasons: reasons.map(ThrottleReasons),
-            power_ns: counters.and_then(|counters| counters.power_ns),
-            thermal_ns: counters.and_then(|counters| counters.thermal_ns),
-        })
     }
 
     fn read_load(&mut self, device: &Device<'_>, now: Instant) {
@@ -295,10 +269,14 @@ impl NvmlSource {
             return;
         }
         let rates = self.noted("nvmlDeviceGetUtilizationRates", device.utilization_rates());
+        let power = self.noted("nvmlDeviceGetPowerUsage", device.power_usage());
+        let reasons = self.noted("nvmlDeviceGetCurrentClocksEventReasons", raw::clock_reasons(device));
         let mut load = Load {
             gpu_percent: rates.as_ref().and_then(|rates| plausible::percent(rates.gpu)),
             memory_percent: rates.as_ref().and_then(|rates| plausible::percent(rates.memory)),
             memory: self.noted("nvmlDeviceGetMemoryInfo_v2", memory(device)).unwrap_or_default(),
+            power_draw_watts: power.and_then(plausible::watts),
+            reasons: reasons.map(ThrottleReasons),
             failure: None,
         };
         if (load.gpu_percent, load.memory_percent, load.memory.total) == (None, None, None) {
@@ -308,15 +286,20 @@ impl NvmlSource {
     }
 
     fn read_sensors(&mut self, device: &Device<'_>, now: Instant) {
+        if self.energy.is_due(now) {
+            let energy = device.total_energy_consumption().ok();
+            self.energy.set(energy.map(|millijoules| millijoules as f64 / 1e3));
+        }
         if self.state.is_due(now) {
             let used = |info: Result<UtilizationInfo, _>| {
                 info.ok().and_then(|info| plausible::percent(info.utilization))
             };
             let power_state = device.performance_state().ok().map(|state| state.as_c());
-            let state = State {
+            let state = EngineState {
                 encoder_percent: used(device.encoder_utilization()),
                 decoder_percent: used(device.decoder_utilization()),
                 power_state: power_state.filter(|state| *state <= 15),
+                memory_temperature_celsius: memory_temperature(device),
                 graphics_mhz: self.mhz(device, Clock::Graphics),
                 memory_mhz: self.mhz(device, Clock::Memory),
                 video_mhz: self.mhz(device, Clock::Video),
@@ -329,7 +312,7 @@ impl NvmlSource {
                 temperature_celsius: celsius.and_then(plausible::celsius),
                 temperature_threshold_shutdown: self.fixed.shutdown,
                 temperature_threshold_slowdown: self.fixed.slowdown,
-                memory_temperature_celsius: memory_temperature(device),
+                memory_temperature_celsius: None,
                 fan_speed_percent: fan(device),
                 age: None,
             });
@@ -353,33 +336,42 @@ impl NvmlSource {
     /// Adds what was read at its own pace, with its age.
     fn add_paced(&self, sample: &mut GpuMetrics) {
         let now = Instant::now();
-        if let Some((load, _)) = self.load.get(now) {
-            sample.utilization.gpu_percent = load.gpu_percent;
-            sample.utilization.memory_percent = load.memory_percent;
-            sample.memory = load.memory.clone();
-        }
-        if let Some((state, _)) = self.state.get(now) {
-            sample.utilization.encoder_percent = state.encoder_percent;
-            sample.utilization.decoder_percent = state.decoder_percent;
-            sample.power = known(GpuPowerMetrics {
-                power_state: state.power_state,
-                ..sample.power.take().unwrap_or_default()
-            });
-            sample.clocks = known(GpuClockMetrics {
-                graphics_mhz: state.graphics_mhz,
-                memory_mhz: state.memory_mhz,
-                video_mhz: state.video_mhz,
-                ..sample.clocks.take().unwrap_or_default()
-            });
-        }
+        let load = self.load.get(now).map(|(load, _)| load);
+        let state = self.state.get(now).map(|(state, _)| state);
+        sample.utilization = GpuUtilization {
+            gpu_percent: load.and_then(|load| load.gpu_percent),
+            memory_percent: load.and_then(|load| load.memory_percent),
+            encoder_percent: state.and_then(|state| state.encoder_percent),
+            decoder_percent: state.and_then(|state| state.decoder_percent),
+        };
+        sample.memory = load.map(|load| load.memory.clone()).unwrap_or_default();
+        sample.power = known(GpuPowerMetrics {
+            power_draw_watts: load.and_then(|load| load.power_draw_watts),
+            power_limit_watts: self.fixed.power_limit_watts,
+            power_state: state.and_then(|state| state.power_state),
+            energy_joules: self.energy.get(now).and_then(|(joules, _)| *joules),
+        });
+        sample.clocks = known(GpuClockMetrics {
+            graphics_mhz: state.and_then(|state| state.graphics_mhz),
+            memory_mhz: state.and_then(|state| state.memory_mhz),
+            video_mhz: state.and_then(|state| state.video_mhz),
+            ..sample.clocks.take().unwrap_or_default()
+        });
         sample.thermal = self.thermal.get(now).and_then(|(thermal, age)| {
-            known(thermal.clone()).map(|thermal| GpuThermalMetrics { age: Some(age), ..thermal })
+            let memory_temperature_celsius = state.and_then(|state| state.memory_temperature_celsius);
+            let thermal = known(GpuThermalMetrics { memory_temperature_celsius, ..thermal.clone() });
+            thermal.map(|thermal| GpuThermalMetrics { age: Some(age), ..thermal })
         });
         if let Some((Some(processes), age)) = self.listed.get(now) {
             sample.processes = Some(processes.clone());
             sample.processes_age = Some(age);
         }
         let counters = self.counters.get(now).map(|(counters, _)| counters);
+        sample.throttle = known(GpuThrottleMetrics {
+            reasons: load.and_then(|load| load.reasons),
+            power_ns: counters.and_then(|counters| counters.power_ns),
+            thermal_ns: counters.and_then(|counters| counters.thermal_ns),
+        });
         let link = self.link.get(now).map_or((None, None), |(link, _)| *link);
         let throughput = self.throughput.get(now).filter(|(rates, _)| **rates != (None, None));
         sample.pcie = known(GpuPcieMetrics {

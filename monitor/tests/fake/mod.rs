@@ -50,6 +50,9 @@ impl Fake {
         MonitorConfig {
             background_collection: false,
             answer_limit: Duration::from_secs(5),
+            load_interval: Duration::from_millis(1),
+            counters_interval: Duration::from_millis(1),
+            process_interval: Duration::from_millis(1),
             sensor_interval: Duration::from_millis(1),
             slow_interval: Some(Duration::from_millis(1)),
             sources: sources(&self.library(), self.folder.path()),

@@ -92,9 +92,19 @@ fn glyphs() -> Glyphs {
     if is_utf8() { Glyphs::UNICODE } else { Glyphs::ASCII }
 }
 
+/// How devices are read for somebody who looks at them: what takes a driver long is read each
+/// second.
+fn live_config() -> MonitorConfig {
+    MonitorConfig {
+        slow_interval: Some(Duration::from_secs(1)),
+        process_interval: Duration::from_secs(1),
+        ..MonitorConfig::default()
+    }
+}
+
 /// One frame, or everything as JSON.
 fn once(is_json: bool, glyphs: &Glyphs) -> Result<u8, Failure> {
-    let config = MonitorConfig { background_collection: false, ..MonitorConfig::default() };
+    let config = MonitorConfig { background_collection: false, ..live_config() };
     let devices = Devices::open(&config);
     let mut scene = devices.scene_now();
     sessions::add(&mut scene, sessions::all());
@@ -136,7 +146,7 @@ fn watch(
     };
     // A driver may take seconds, or hang: keys work meanwhile.
     let (opened, opening) = mpsc::channel();
-    let open = move || drop(opened.send(Devices::open(&MonitorConfig::default())));
+    let open = move || drop(opened.send(Devices::open(&live_config())));
     thread::Builder::new().name("gputrace-devices".into()).spawn(open).map_err(failed)?;
     let mut devices = None;
     let mut scene = Scene { is_opening: true, ..Scene::default() };

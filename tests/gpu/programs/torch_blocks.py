@@ -1,4 +1,4 @@
-"""Training steps in blocks, as its stdin asks: "steps N" runs N launch-bound steps and prints their mean in microseconds, "busy S" multiplies matrices for
+"""Training steps in blocks, as its stdin asks: "steps N" runs N launch-bound steps and prints the mean of the middle 90 % of them in microseconds, "busy S" multiplies matrices for
 S seconds. Ends with its stdin. torch_blocks.py MIB holds so much memory from the beginning; prints "ready PID" once it works."""
 
 import os
@@ -30,10 +30,15 @@ for line in sys.stdin:
     what, number = line.split()
     begin = time.perf_counter()
     if what == "steps":
+        moments = [begin]
         for _ in range(int(number)):
             step()
+            moments.append(time.perf_counter())
         torch.cuda.synchronize()
-        print(f"block {(time.perf_counter() - begin) / int(number) * 1e6:.3f}", flush=True)
+        times = sorted(after - before for before, after in zip(moments, moments[1:]))
+        cut = len(times) // 20
+        kept = times[cut:len(times) - cut]
+        print(f"block {sum(kept) / len(kept) * 1e6:.3f}", flush=True)
     else:
         while time.perf_counter() < begin + float(number):
             for _ in range(10):

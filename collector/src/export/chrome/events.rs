@@ -1,5 +1,7 @@
 //! Events of the Chrome JSON format, with the keys that PyTorch's profiler writes.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::model::operation::{Direction, Operation, What};
@@ -15,6 +17,17 @@ pub struct Complete<'e, A> {
     pub ts: f64,
     pub dur: f64,
     pub args: A,
+}
+
+/// A value at one moment, by its unit.
+#[derive(Serialize)]
+pub struct Counter {
+    pub ph: &'static str,
+    pub name: &'static str,
+    pub pid: u32,
+    pub tid: u32,
+    pub ts: f64,
+    pub args: BTreeMap<&'static str, f64>,
 }
 
 #[derive(Serialize)]

@@ -10,11 +10,12 @@ mod pushed;
 mod tests;
 mod tracks;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
+use crate::batch::{DeviceMetric, DeviceSamples};
 use crate::export::{Event, Format, FormatEntry, Target, Trace};
 use crate::flame::entry_name;
 use crate::model::definitions::Definitions;
@@ -23,7 +24,7 @@ use crate::model::operation::{HostCall, Operation, What};
 use crate::model::{Process, RangeName};
 use crate::names::{line_safe, short_command};
 use events::{
-    Async, CallArgs, Complete, DeviceProperties, Flow, LabelArgs, Metadata, NameArgs, OperationArgs,
+    Async, CallArgs, Complete, Counter, DeviceProperties, Flow, LabelArgs, Metadata, NameArgs, OperationArgs,
     RangeArgs, WhatArgs, copy_name, runtime_name,
 };
 use pushed::Pushed;
@@ -48,6 +49,19 @@ pub(super) const FORMAT: FormatEntry = FormatEntry {
         }))
     },
 };
+
+/// What of a device's samples is written: the value is divided by the number.
+const COUNTERS: [(DeviceMetric, f64, &str); 9] = [
+    (DeviceMetric::GpuBusy, 1.0, "%"),
+    (DeviceMetric::MemoryUsed, 1.0, "bytes"),
+    (DeviceMetric::MemoryBusy, 1.0, "%"),
+    (DeviceMetric::SmClock, 1.0, "MHz"),
+    (DeviceMetric::MemoryClock, 1.0, "MHz"),
+    (DeviceMetric::Power, 1e3, "W"),
+    (DeviceMetric::Temperature, 1.0, "°C"),
+    (DeviceMetric::PcieSent, 1.0, "bytes/s"),
+    (DeviceMetric::PcieReceived, 1.0, "bytes/s"),
+];
 
 struct Chrome {
     out: BufWriter<Box<dyn Write>>,
@@ -92,6 +106,7 @@ impl Format for Chrome {
                 Ok(())
             }
             Event::Range(range, definitions) => self.range(range, definitions, trace),
+            Event::Samples(samples) => self.samples(samples, trace),
             Event::ProcessEnds { number, .. } => {
                 self.tracks.process_ends(number);
                 self.pushed.process_ends(number);
@@ -314,6 +329,22 @@ impl Chrome {
         for (ph, (pid, tid), at_ns, bp) in ends {
             let ts = self.us(call.process, at_ns, trace);
             self.write(&Flow { ph, id: self.flows, pid, tid, ts, cat: "ac2g", name: "ac2g", bp })?;
+        }
+        Ok(())
+    }
+
+    /// Counters of a device, in the track of the device itself.
+    fn samples(&mut self, samples: &DeviceSamples, trace: &Trace<'_>) -> io::Result<()> {
+        let Some((process, ordinal)) = trace.users_of(&samples.device).next() else { return Ok(()) };
+        let (pid, _) = self.tracks.device(process, ordinal, || samples.device.uuid);
+        for sample in &samples.samples {
+            let since = i128::from(trace.sample_unix_ns(sample.monotonic_ns)) - i128::from(self.base_ns);
+            let ts = since as f64 / 1e3;
+            for (metric, divisor, unit) in COUNTERS {
+                let Some(value) = sample.get(metric) else { continue };
+                let args = BTreeMap::from([(unit, value as f64 / divisor)]);
+                self.write(&Counter { ph: "C", name: metric.name(), pid, tid: 0, ts, args })?;
+            }
         }
         Ok(())
     }

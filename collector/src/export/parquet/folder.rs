@@ -8,10 +8,12 @@ use gputrace_wire::call::Detail;
 use gputrace_wire::cell::flag;
 
 use crate::aggregate::{NO_DEVICE, StackKey};
+use crate::batch::{DeviceMetric, DeviceSamples};
 use crate::export::parquet::names::NameTables;
 use crate::export::parquet::schema;
 use crate::export::parquet::table::{Datum, ParquetTable};
 use crate::export::{Destination, Event, Format, Trace};
+use crate::label;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation, What};
@@ -27,6 +29,7 @@ struct ParquetFolder {
     graphs: ParquetTable,
     calls: ParquetTable,
     ranges: ParquetTable,
+    device_samples: ParquetTable,
     names: NameTables,
 }
 
@@ -41,6 +44,7 @@ impl ParquetFolder {
             graphs: table(&schema::GRAPHS)?,
             calls: table(&schema::CALLS)?,
             ranges: table(&schema::RANGES)?,
+            device_samples: table(&schema::DEVICE_SAMPLES)?,
             names: NameTables::create(path)?,
         })
     }
@@ -146,12 +150,26 @@ impl ParquetFolder {
     }
 }
 
+impl ParquetFolder {
+    fn samples(&mut self, samples: &DeviceSamples, trace: &Trace<'_>) -> io::Result<()> {
+        let (uuid, bus_id) = (label::uuid(samples.device.uuid), samples.device.pci_bus_id());
+        samples.samples.iter().try_for_each(|sample| {
+            let at_ns = Datum::Int(signed(trace.sample_unix_ns(sample.monotonic_ns)));
+            let value = |metric: &DeviceMetric| sample.get(*metric).map_or(Datum::None, Datum::Big);
+            let values = DeviceMetric::ALL.iter().map(value);
+            let row = [at_ns, Datum::Text(&uuid), Datum::Text(&bus_id)].into_iter().chain(values);
+            self.device_samples.add(&row.collect::<Vec<_>>())
+        })
+    }
+}
+
 impl Format for ParquetFolder {
     fn event(&mut self, event: Event<'_>, trace: &mut Trace<'_>) -> io::Result<()> {
         match event {
             Event::Call(call, definitions) => self.call(call, definitions, trace),
             Event::Operation(operation, _) => self.operation(operation, trace),
             Event::Range(range, definitions) => self.range(range, definitions, trace),
+            Event::Samples(samples) => self.samples(samples, trace),
             Event::ProcessBegins { .. }
             | Event::Defines { .. }
             | Event::Caller { .. }
@@ -169,6 +187,7 @@ impl Format for ParquetFolder {
             &mut self.graphs,
             &mut self.calls,
             &mut self.ranges,
+            &mut self.device_samples,
         ];
         let mut rows = 0;
         for table in tables {

@@ -265,6 +265,35 @@ pub const DEVICES: TableSchema = TableSchema {
     ],
 };
 
+pub const DEVICE_SAMPLES: TableSchema = TableSchema {
+    name: "device_samples",
+    about: "What devices did, as their drivers report it; no rows with `--device-metrics off`.",
+    columns: &[
+        delta("time_ns", Int64, "nanoseconds since the Unix epoch"),
+        repeated("uuid", Text, "`devices.uuid`; empty if unknown"),
+        repeated("pci_bus_id", Text, "as in `0000:1b:00.0`"),
+        opt(repeated("power_mw", UInt64, "milliwatts")),
+        opt(delta("energy_mj", UInt64, "millijoules since the driver was loaded")),
+        opt(repeated("power_limit_mw", UInt64, "milliwatts")),
+        opt(repeated("temperature_c", UInt64, "degrees Celsius")),
+        opt(repeated("memory_temperature_c", UInt64, "degrees Celsius")),
+        opt(repeated("sm_clock_mhz", UInt64, "megahertz")),
+        opt(repeated("memory_clock_mhz", UInt64, "megahertz")),
+        opt(repeated("throttle_reasons", UInt64, "why clocks are lowered, bits as in NVML")),
+        opt(delta(
+            "power_throttled_ns",
+            UInt64,
+            "nanoseconds with clocks lowered for power since the driver was loaded",
+        )),
+        opt(delta("thermal_throttled_ns", UInt64, "the same for heat")),
+        opt(repeated("memory_used_bytes", UInt64, "bytes in use by all processes")),
+        opt(repeated("gpu_busy_percent", UInt64, "time in which any kernel ran")),
+        opt(repeated("memory_busy_percent", UInt64, "time in which the memory controller moved data")),
+        opt(repeated("pcie_sent_bytes_per_s", UInt64, "bytes a second from the device")),
+        opt(repeated("pcie_received_bytes_per_s", UInt64, "bytes a second to the device")),
+    ],
+};
+
 pub const STACKS: TableSchema = TableSchema {
     name: "stacks",
     about: "Frames of the stacks that other tables name, one row for each frame.",
@@ -281,7 +310,7 @@ pub const STACKS: TableSchema = TableSchema {
 };
 
 /// All tables, in the order of the document.
-pub const TABLES: [&TableSchema; 12] = [
+pub const TABLES: [&TableSchema; 13] = [
     &KERNELS,
     &COPIES,
     &MEMSETS,
@@ -294,4 +323,5 @@ pub const TABLES: [&TableSchema; 12] = [
     &THREADS,
     &STREAMS,
     &DEVICES,
+    &DEVICE_SAMPLES,
 ];

@@ -1,12 +1,14 @@
 //! Traces for Perfetto: track events, as `ui.perfetto.dev` and its trace processor read them.
 //!
 //! Every process has a track for each thread, with calls and ranges, and one for each device, with a timeline
-//! for each stream. A flow leads from a call to what it executed. Owns the encoding ([`message`],
+//! for each stream. A flow leads from a call to what it executed. What was sampled of a device has tracks
+//! above the processes. Owns the encoding ([`message`],
 //! [`sequence`]), the tracks, and a few executions of each stream that wait for earlier ones.
 
 mod message;
 mod process;
 mod rows;
+mod sampled;
 mod sequence;
 mod steps;
 mod streams;
@@ -21,6 +23,7 @@ use rustc_hash::FxHashMap;
 
 use crate::export::{Destination, Event, Format, FormatEntry, Target, Trace};
 use process::ProcessTracks;
+use sampled::SampledTracks;
 use sequence::Packets;
 use tracks::{SystemIds, Tracks};
 
@@ -34,6 +37,7 @@ pub const FORMAT: FormatEntry = FormatEntry {
 struct Perfetto {
     tracks: Tracks,
     processes: FxHashMap<u32, ProcessTracks>,
+    sampled: SampledTracks,
     pids: SystemIds,
     tids: SystemIds,
 }
@@ -42,6 +46,7 @@ fn open(destination: Destination) -> io::Result<Box<dyn Format>> {
     Ok(Box::new(Perfetto {
         tracks: Tracks::new(Packets::new(destination.stream()?)),
         processes: FxHashMap::default(),
+        sampled: SampledTracks::default(),
         pids: SystemIds::default(),
         tids: SystemIds::default(),
     }))
@@ -72,6 +77,7 @@ impl Format for Perfetto {
         match event {
             Event::ProcessBegins { number, .. } => self.process(number, trace),
             Event::Defines { .. } => Ok(()),
+            Event::Samples(samples) => self.sampled.add(tracks, samples, trace),
             Event::Call(call, definitions) => match processes.get_mut(&call.process) {
                 Some(process) => process.call(tracks, call, definitions, tids, trace),
                 None => Ok(()),
@@ -103,6 +109,7 @@ impl Format for Perfetto {
         for (_, process) in self.processes.drain() {
             process.finish(&mut self.tracks, 0, trace)?;
         }
+        self.sampled.finish(&mut self.tracks)?;
         self.tracks.packets.finish()?;
         Ok(self.tracks.written)
     }

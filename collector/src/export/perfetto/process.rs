@@ -213,7 +213,7 @@ impl ProcessTracks {
             Counted::Copies(device, direction) => {
                 let rank = rank::BANDWIDTH + direction as u64;
                 let device = self.device(tracks, device, trace)?;
-                (device, format!("bandwidth {}", direction.name()), rank, CounterUnit::BytesPerSecond, 1)
+                (device, format!("bandwidth {}", direction.name()), rank, CounterUnit::Named("bytes/s"), 1)
             }
         };
         Ok(Steps::new(tracks.counter(parent, &name, rank, unit)?, grid_ns))

@@ -20,6 +20,7 @@ pub mod rank {
     pub const BANDWIDTH: u64 = QUEUE + 1;
     pub const MEMORY: u64 = 1 << 28;
     pub const UNTIMED: u64 = 1 << 29;
+    pub const SAMPLED: u64 = 1;
 
     /// A device or stream by its number.
     pub fn numbered(first: u64, number: u32) -> u64 {
@@ -27,12 +28,13 @@ pub mod rank {
     }
 }
 
-/// Units of counters, by Perfetto's numbers.
+/// Units of counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CounterUnit {
-    Count = 2,
-    Bytes = 3,
-    BytesPerSecond = 0,
+    Count,
+    Bytes,
+    /// One that Perfetto has no number for.
+    Named(&'static str),
 }
 
 /// Everything that is written to: packets, sequences, tracks.
@@ -125,6 +127,14 @@ impl Tracks {
         })
     }
 
+    /// A track above the processes, whose children are sorted by their ranks.
+    pub fn group(&mut self, name: &str) -> io::Result<u64> {
+        self.add(|track| {
+            track.text(field::NAME, &line_safe(name));
+            track.number(field::CHILD_ORDER, field::BY_RANK);
+        })
+    }
+
     pub fn child(&mut self, parent: u64, name: &str, rank: u64) -> io::Result<u64> {
         self.add(|track| {
             track.text(field::NAME, &line_safe(name));
@@ -140,8 +150,9 @@ impl Tracks {
             track.number(field::PARENT, parent);
             track.number(field::RANK, rank);
             track.message(field::COUNTER, |counter| match unit {
-                CounterUnit::Count | CounterUnit::Bytes => counter.number(3, unit as u64),
-                CounterUnit::BytesPerSecond => counter.text(6, "bytes/s"),
+                CounterUnit::Count => counter.number(3, 2),
+                CounterUnit::Bytes => counter.number(3, 3),
+                CounterUnit::Named(name) => counter.text(6, name),
             });
         })
     }

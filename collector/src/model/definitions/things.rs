@@ -2,6 +2,8 @@
 
 use gputrace_wire::definition::role;
 
+use crate::batch::DeviceIdentity;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Function<'a> {
     pub handle: u64,
@@ -85,6 +87,13 @@ pub struct Device {
     pub pci_bus: u32,
     pub pci_device: u32,
     pub simulated: bool,
+}
+
+impl Device {
+    /// What the device is known by outside of the process.
+    pub fn identity(&self) -> DeviceIdentity {
+        DeviceIdentity { uuid: self.uuid, pci: [self.pci_domain, self.pci_bus, self.pci_device] }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

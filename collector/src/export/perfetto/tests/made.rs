@@ -9,7 +9,7 @@ use gputrace_wire::device;
 use proptest::prelude::*;
 
 use super::*;
-use crate::batch::{Definition, ProcessBegin, SessionBegin};
+use crate::batch::{Definition, DeviceMetric, DeviceSample, DeviceSamples, ProcessBegin, SessionBegin};
 use crate::export::Event;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
@@ -271,6 +271,31 @@ fn counters_follow_memory_queue_and_copies() {
     assert_eq!(values("memory in use: device"), [(15, 100), (25, 150), (30, 50)]);
     assert_eq!(values("queue depth"), [(100_000, 2), (300_000, 1), (400_000, 0)]);
     assert_eq!(values("bandwidth cpu_to_gpu"), [(400_000, 4_000_000_000), (401_000, 0)]);
+}
+
+#[test]
+fn sampled_device_has_counters_and_slices_while_its_clocks_are_lowered() {
+    let mut made = MadeEvents::new();
+    let sample = |time_ns, mhz, reasons| {
+        DeviceSample::new(time_ns)
+            .with(DeviceMetric::SmClock, Some(mhz))
+            .with(DeviceMetric::Power, Some(287_500))
+            .with(DeviceMetric::ThrottleReasons, reasons)
+    };
+    let samples = |samples: Vec<DeviceSample>| DeviceSamples { samples, ..DeviceSamples::default() };
+    let first = [sample(100, 1980, Some(1)), sample(200, 1200, Some(0x44)), sample(300, 1200, None)];
+    let first = samples(first.to_vec());
+    made.event(|_| Event::Samples(&first));
+    let second = samples(vec![sample(400, 1980, Some(0x40)), sample(500, 1980, Some(0x40))]);
+    made.event(|_| Event::Samples(&second));
+    let exported = made.finish();
+    let values = |name| &exported.counters[&exported.tracks_named(name)[0]][..];
+    assert_eq!(values("SM clock"), [(100, 1980), (200, 1200), (300, 1200), (400, 1980), (500, 1980)]);
+    assert_eq!(values("power")[0], (100, 288), "whole watts");
+    assert!(exported.tracks_named("temperature").is_empty(), "nothing is made up");
+    let lowered: Vec<_> =
+        exported.slices.iter().map(|slice| (&*slice.name, slice.start_ns, slice.duration_ns)).collect();
+    assert_eq!(lowered, [("power cap", 200, Some(200)), ("thermal, by hardware", 200, Some(300))]);
 }
 
 #[test]

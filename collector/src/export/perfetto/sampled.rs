@@ -1,0 +1,120 @@
+//! What was sampled of a device: counters, and slices while its clocks were lowered, on tracks above the
+//! processes, since a device belongs to none of them.
+
+use std::io;
+
+use rustc_hash::FxHashMap;
+
+use crate::batch::{DeviceIdentity, DeviceMetric, DeviceSample, DeviceSamples};
+use crate::export::Trace;
+use crate::export::perfetto::sequence::{EventType, Name};
+use crate::export::perfetto::tracks::{CounterUnit, Tracks, rank};
+use crate::label::throttle;
+
+/// The counters of a device: in the order of their tracks, and by what their values are divided.
+const COUNTERS: [(DeviceMetric, CounterUnit, u64); 9] = [
+    (DeviceMetric::GpuBusy, CounterUnit::Named("%"), 1),
+    (DeviceMetric::MemoryUsed, CounterUnit::Bytes, 1),
+    (DeviceMetric::MemoryBusy, CounterUnit::Named("%"), 1),
+    (DeviceMetric::SmClock, CounterUnit::Named("MHz"), 1),
+    (DeviceMetric::MemoryClock, CounterUnit::Named("MHz"), 1),
+    // From milliwatts.
+    (DeviceMetric::Power, CounterUnit::Named("W"), 1000),
+    (DeviceMetric::Temperature, CounterUnit::Named("°C"), 1),
+    (DeviceMetric::PcieSent, CounterUnit::Named("bytes/s"), 1),
+    (DeviceMetric::PcieReceived, CounterUnit::Named("bytes/s"), 1),
+];
+/// The slices while clocks are lowered.
+const LOWERED: &str = "clocks lowered";
+
+/// All sampled devices.
+#[derive(Debug, Default)]
+pub struct SampledTracks(FxHashMap<DeviceIdentity, SampledTrack>);
+
+#[derive(Debug)]
+struct SampledTrack {
+    track: u64,
+    counters: [Option<u64>; COUNTERS.len()],
+    /// By the place of a reason in [`throttle::REASONS`].
+    reasons: [Option<ReasonTrack>; throttle::REASONS.len()],
+    /// When a sample was taken last, as nanoseconds since the Unix epoch.
+    last_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ReasonTrack {
+    track: u64,
+    sequence: usize,
+    is_open: bool,
+}
+
+impl SampledTracks {
+    pub fn add(&mut self, tracks: &mut Tracks, samples: &DeviceSamples, trace: &Trace<'_>) -> io::Result<()> {
+        if samples.samples.is_empty() {
+            return Ok(());
+        }
+        if !self.0.contains_key(&samples.device) {
+            let track = tracks.group(&trace.sampled_device_name(&samples.device))?;
+            let (counters, reasons) = ([None; COUNTERS.len()], [None; throttle::REASONS.len()]);
+            self.0.insert(samples.device, SampledTrack { track, counters, reasons, last_ns: 0 });
+        }
+        let Some(device) = self.0.get_mut(&samples.device) else { return Ok(()) };
+        samples
+            .samples
+            .iter()
+            .try_for_each(|sample| device.add(tracks, sample, trace.sample_unix_ns(sample.monotonic_ns)))
+    }
+
+    /// Ends the slices that are open.
+    pub fn finish(&mut self, tracks: &mut Tracks) -> io::Result<()> {
+        self.0.values_mut().try_for_each(|device| device.set_reasons(tracks, 0, device.last_ns))
+    }
+}
+
+impl SampledTrack {
+    fn add(&mut self, tracks: &mut Tracks, sample: &DeviceSample, at_ns: u64) -> io::Result<()> {
+        self.last_ns = at_ns;
+        for (place, (metric, unit, divisor)) in COUNTERS.into_iter().enumerate() {
+            let (Some(value), Some(counter)) = (sample.get(metric), self.counters.get_mut(place)) else {
+                continue;
+            };
+            let track = match *counter {
+                Some(track) => track,
+                None => {
+                    let rank = rank::numbered(rank::SAMPLED, place as u32);
+                    *counter.insert(tracks.counter(self.track, metric.name(), rank, unit)?)
+                }
+            };
+            let value = i64::try_from((value + divisor / 2) / divisor).unwrap_or(i64::MAX);
+            tracks.counter_value(track, at_ns, value)?;
+        }
+        // A sample that lacks the reasons says nothing of them.
+        match sample.get(DeviceMetric::ThrottleReasons) {
+            Some(reasons) => self.set_reasons(tracks, reasons, at_ns),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins and ends slices, so that those of `reasons` are open. An idle device lowers its clocks by itself.
+    fn set_reasons(&mut self, tracks: &mut Tracks, reasons: u64, at_ns: u64) -> io::Result<()> {
+        for ((bit, name), entry) in throttle::REASONS.into_iter().zip(&mut self.reasons) {
+            let is_set = reasons & bit != 0 && bit != throttle::IDLE;
+            if is_set && entry.is_none() {
+                let track = tracks.child(self.track, LOWERED, rank::SAMPLED)?;
+                *entry = Some(ReasonTrack { track, sequence: tracks.sequence_of(track), is_open: false });
+            }
+            let Some(known) = entry.as_mut().filter(|known| known.is_open != is_set) else { continue };
+            known.is_open = is_set;
+            let (sequence, track) = (known.sequence, known.track);
+            if is_set {
+                let begin = (EventType::Begin, track, at_ns);
+                tracks.event(sequence, begin, |event| {
+                    event.name(Name::Fixed(name), || name.to_owned());
+                })?;
+            } else {
+                tracks.end(sequence, track, at_ns)?;
+            }
+        }
+        Ok(())
+    }
+}
