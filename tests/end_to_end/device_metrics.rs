@@ -237,7 +237,7 @@ fn exports_have_every_sample_of_the_report() {
     command.args(["run", "--simulate", "--device-metrics", "20ms", "-o"]).arg(folder.join("out"));
     finish(command.arg("--").arg(compiled("flight", Link::Driver)).args(["end", "1.0"])).expect_code(0);
     let trace = folder.join("out/trace.gputrace");
-    let samples = metrics(&tool::report(&[trace.clone()]))["samples"].as_u64().unwrap();
+    let samples = metrics(&tool::report(std::slice::from_ref(&trace)))["samples"].as_u64().unwrap();
     let counted = |options: &[&str]| {
         let ended =
             finish(gputrace().args(["export", "--format", "chrome", "-o", "-"]).args(options).arg(&trace));

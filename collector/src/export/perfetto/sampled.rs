@@ -1,6 +1,7 @@
 //! What was sampled of a device: counters, and slices while its clocks were lowered, on tracks above the
 //! processes, since a device belongs to none of them.
 
+use std::collections::hash_map::Entry;
 use std::io;
 
 use rustc_hash::FxHashMap;
@@ -53,12 +54,14 @@ impl SampledTracks {
         if samples.samples.is_empty() {
             return Ok(());
         }
-        if !self.0.contains_key(&samples.device) {
-            let track = tracks.group(&trace.sampled_device_name(&samples.device))?;
-            let (counters, reasons) = ([None; COUNTERS.len()], [None; throttle::REASONS.len()]);
-            self.0.insert(samples.device, SampledTrack { track, counters, reasons, last_ns: 0 });
-        }
-        let Some(device) = self.0.get_mut(&samples.device) else { return Ok(()) };
+        let device = match self.0.entry(samples.device) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let track = tracks.group(&trace.sampled_device_name(&samples.device))?;
+                let (counters, reasons) = ([None; COUNTERS.len()], [None; throttle::REASONS.len()]);
+                new.insert(SampledTrack { track, counters, reasons, last_ns: 0 })
+            }
+        };
         samples
             .samples
             .iter()
