@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The switch happens in the calling thread, so that it holds for the next launch. One range is open at a
-//! time; one that begins inside of it is no range of its own. State and settings are of the process, not of the
-//! session, because an NVTX range may be pushed before the program's `cuInit`.
+//! time; one that begins inside of it is no range of its own. State and settings are of the process, not of
+//! the session, because an NVTX range may be pushed before the program's `cuInit`.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
