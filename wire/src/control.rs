@@ -1,9 +1,9 @@
 //! The control block: what the collector asks of the producer while the program runs.
 //!
 //! The collector writes `heartbeat_ns` and `recording_wanted`, and raises `flush`; a thread of the program
-//! may raise `flush` too, and the producer stores `flushed`. The service thread reads `flush` at each turn, and
-//! a thread that waits for space in its ring reads the heartbeat. A hostile collector can at worst cause a
-//! flush, a pause or a start without need, twenty times a second.
+//! may raise `flush` too, and the producer stores `flushed`. The service thread reads `flush` at each turn,
+//! and a thread that waits for space in its ring reads the heartbeat. A hostile collector can at worst cause
+//! a flush, a pause or a start without need, twenty times a second.
 
 use crate::atomic::{AtomicU32, AtomicU64};
 
