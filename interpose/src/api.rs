@@ -22,6 +22,7 @@ use gputrace_wire::call::{direction as dir, memory as mem, operation as op, wait
 
 use crate::cupti::{self, instantiation, whole_kind};
 use crate::describe::{context, copy, fill, graph, launch, memory, module, sync};
+use crate::hook::capture;
 use crate::hook::description::Context;
 use crate::hook::steps;
 use crate::lifecycle::device_times::DEVICE_TIMES;
@@ -48,6 +49,7 @@ fn without_session(entry: &'static Entry, was_starting: bool, status: Status) ->
     if entry.hash == start::INIT {
         entry::TABLE.set(&TABLE);
         DEVICE_TIMES.set(&cupti::DEVICE_TIMES);
+        capture::SWITCH.set(&cupti::pause::SWITCH);
     }
     start::without_session(entry, was_starting, status)
 }
@@ -90,6 +92,9 @@ macro_rules! hooks {
     };
     (@export $symbol:ident $args:tt (fails |$cx:ident| $description:expr)) => {
         hooks!(@function $symbol $args (_ = ()) around_failure |$cx| $description);
+    };
+    (@export $symbol:ident $args:tt (before $before:expr; fails |$cx:ident| $description:expr)) => {
+        hooks!(@function $symbol $args (_ = $before) around_failure |$cx| $description);
     };
     (@export $symbol:ident ($out:ident: $of:ty, $graph:ident: $handle:ty, $($more:tt)*) node) => {
         hooks!(@export $symbol ($out: $of, $graph: $handle, $($more)*)
@@ -483,6 +488,10 @@ hooks! {
         [cuStreamDestroy 2000 legacy, cuStreamDestroy_v2 4000 legacy]
 
     // --- recorded only if they fail: polling, and what often fails before the first launch
+    cuProfilerStart() => (before capture::profiler_starts(); fails |cx| sync::other(cx, op::ENABLE, 1))
+        [cuProfilerStart 4000 legacy]
+    cuProfilerStop() => (before capture::profiler_stops(); fails |cx| sync::other(cx, op::ENABLE, 0))
+        [cuProfilerStop 4000 legacy]
     cuEventQuery(event: Handle) => (fails |cx| sync::other(cx, op::QUERY, event as u64))
         [cuEventQuery 2000 legacy]
     cuStreamQuery(stream: Handle) => (fails |cx| sync::other(cx, op::QUERY, stream as u64))

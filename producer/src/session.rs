@@ -62,10 +62,13 @@ pub struct Session {
     epoch: AtomicU32,
     /// Whether the service thread may still write an entry.
     has_service: AtomicBool,
-    /// What hooks do with a call: a [`Recording`]. Every hook reads it, and only the service thread changes
-    /// it.
+    /// What hooks do with a call: a [`Recording`], and [`COUNTS_LAUNCHES`]. Every hook reads it. It changes
+    /// when a session is paused or goes on.
     recording: AtomicU8,
 }
+
+/// A bit beside the [`Recording`], so that a hook tests both at once.
+const COUNTS_LAUNCHES: u8 = 4;
 
 /// What hooks do with calls that succeed and that put work on a device or wait for it. All other calls are
 /// recorded in any case.
@@ -254,16 +257,37 @@ impl Session {
 
     #[inline(always)]
     pub fn recording(&self) -> Recording {
-        match self.recording.load(Ordering::Relaxed) {
+        match self.recording.load(Ordering::Relaxed) & !COUNTS_LAUNCHES {
             0 => Recording::On,
             1 => Recording::Marked,
             _ => Recording::Off,
         }
     }
 
-    /// Called by the service thread, and before the session's first call.
+    /// What a hook does with a call; `count` answers while launches are counted.
+    #[inline(always)]
+    pub fn recording_or<R>(&self, plain: impl FnOnce(Recording) -> R, count: impl FnOnce() -> R) -> R {
+        match self.recording.load(Ordering::Relaxed) {
+            0 => plain(Recording::On),
+            1 => plain(Recording::Marked),
+            2 => plain(Recording::Off),
+            _ => count(),
+        }
+    }
+
+    /// Called before the session's first call, and by whoever pauses the session or lets it go on: one thread
+    /// at a time.
     pub fn set_recording(&self, recording: Recording) {
-        self.recording.store(recording as u8, Ordering::Release);
+        let change = |found: u8| Some(recording as u8 | found & COUNTS_LAUNCHES);
+        let _ = self.recording.fetch_update(Ordering::Release, Ordering::Relaxed, change);
+    }
+
+    /// Whether hooks count launches, to find the first and the last one of a range.
+    pub fn set_counts_launches(&self, counts: bool) {
+        match counts {
+            true => self.recording.fetch_or(COUNTS_LAUNCHES, Ordering::Relaxed),
+            false => self.recording.fetch_and(!COUNTS_LAUNCHES, Ordering::Relaxed),
+        };
     }
 
     /// Adds to a process-wide counter.

@@ -29,6 +29,7 @@ use crate::cli::{
 use crate::launch::control::{About, Control};
 use crate::launch::live_settings::LiveSettings;
 use crate::launch::private_folder::SessionFolder;
+use crate::launch::schedule::Timers;
 use crate::sampling;
 
 /// The most that the end waits for an OTLP back end. The program waits too, for at most two seconds without
@@ -76,6 +77,8 @@ pub fn command() -> Command {
         .arg(output_argument::folder("The folder to write to; a folder inside it, if it holds a trace"))
         .args(options::FLIGHT_RECORDER.argument())
         .args(options::MAX_SIZE.argument())
+        .args(options::DELAY.argument())
+        .args(options::DURATION.argument())
         .args(rotation::arguments())
         .args(options::GROUP_BY.argument())
         .args(options::DEVICE_METRICS.argument())
@@ -98,7 +101,8 @@ pub fn command() -> Command {
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
-    let settings = Limits::new(matches).map(|limits| Settings::new(matches, limits));
+    let settings = Limits::new(matches)
+        .and_then(|limits| limits.part.refuse_shutdown().map(|()| Settings::new(matches, limits)));
     if let Some(directory) = matches.get_one::<PathBuf>("listen") {
         let settings = settings?;
         let rotation = Rotation::new(matches, &settings.limits)?;
@@ -134,7 +138,8 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
 }
 
 /// What lasts as long as the session: the recorder, where it writes, and who answers for it.
-type Started = (Recorder<Sinks>, OutputFolder, (Option<Control>, Option<SessionFolder>), Sending);
+type Started =
+    (Recorder<Sinks>, OutputFolder, (Option<Timers>, Option<Control>, Option<SessionFolder>), Sending);
 
 fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<Started, Failure> {
     let pid = matches.get_one::<u32>("pid").copied().unwrap_or(0);
@@ -162,9 +167,10 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
             let sender = sending.sender();
             let settings_now = LiveSettings::new(settings.device_metrics, sampler);
             let about = About { kind: "collect", command, output, sender, live_view, settings: settings_now };
-            let control =
+            let timers = settings.limits.part.timers(recorder.handle())?;
+            let (control, session) =
                 flight_recorder::listen_alone(about, recorder.handle(), settings.limits.flight.is_some());
-            Ok((recorder, folder, control, sending))
+            Ok((recorder, folder, (timers, control, session), sending))
         }
         Err(error) => {
             // The trace file was made for this process alone; nothing is in it.

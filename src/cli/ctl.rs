@@ -2,14 +2,16 @@
 //! lets it go on, and changes its settings.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use gputrace_collector::report::grouped_count;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::cli::ctl_target::{self, Answering};
 use crate::cli::failure::{Failure, reason};
+use crate::cli::talk::say;
 use crate::cli::{exit_code, printable, stdout};
 use crate::launch::control::{self, DUMP, DUMP_LIMIT, RECORDING_LIMIT, SET, START, STATUS, STOP};
 use crate::launch::live_settings::Change;
@@ -31,64 +33,135 @@ pub fn command() -> Command {
              session with --flight-recorder, to which SIGUSR2 does the same. Only the session's own user can ask.",
         )
         .arg(
-            Arg::new("pid")
-                .value_name("PID")
-                .required(true)
-                .value_parser(value_parser!(i32).range(1..))
-                .help("The process of gputrace run or collect, or one that it traces"),
+            Arg::new("target")
+                .value_name("PID|NAME")
+                .required_unless_present("all")
+                .help("A process of run or collect or a traced one; or a command's name"),
         )
         .arg(
             Arg::new("question")
                 .value_name("start|stop|status|dump|set")
-                .required(true)
-                .value_parser([START, STOP, STATUS, DUMP, SET])
-                .hide_possible_values(true)
-                .help("start, stop: record or pause; status: how it goes; dump: write it"),
+                .required_unless_present("all")
+                .help("record, pause, how it goes, write now, or change a setting"),
         )
         .arg(
             Arg::new("change")
                 .value_name("KEY=VALUE")
-                .required_if_eq("question", SET)
-                .value_parser(|text: &str| Change::parse(text).map(|_| text.to_owned()))
                 .help("With set: the setting, and its value from now on"),
         )
+        .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("All sessions of this user, a line each"))
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("For programs to read"))
 }
 
-pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
-    let pid = matches.get_one::<i32>("pid").copied().unwrap_or(0);
-    let is_json = matches.get_flag("json");
-    let asked = matches.get_one::<String>("question").map_or(STATUS, String::as_str);
-    let setting = matches.get_one::<String>("change");
-    if let Some(change) = setting.filter(|_| asked != SET) {
-        let message = format!("'{change}' goes with set only, and this is {asked}");
-        return Err(Failure::new(message).code(exit_code::USAGE));
-    }
-    let (socket, status) = find(pid)?;
-    if let Some(change) = setting {
-        return set(pid, &socket, change, is_json);
-    }
-    if matches!(asked, START | STOP) {
-        return change(pid, &socket, asked, is_json);
-    }
-    let text = if asked != DUMP {
-        if is_json { format!("{status:#}\n") } else { text(&status) }
-    } else {
-        let answer = control::ask(&socket, DUMP, DUMP_LIMIT + LIMIT).map_err(|error| {
-            Failure::new(format!("the session of process {pid} did not answer: {}", reason(&error)))
-        })?;
-        let Some(path) = answer["dump"].as_str() else {
-            let why = answer["error"].as_str().unwrap_or("it did not say why");
-            return Err(Failure::new(format!("the session of process {pid} wrote no dump: {why}")));
+/// What is asked of a session.
+struct Question<'a> {
+    asked: &'a str,
+    /// `KEY=VALUE`, where a setting is changed.
+    change: Option<&'a str>,
+    is_json: bool,
+}
+
+impl<'a> Question<'a> {
+    fn new(words: &[&'a str], is_json: bool) -> Result<Question<'a>, Failure> {
+        let usage = |message: String| Failure::new(message).code(exit_code::USAGE);
+        let (asked, change) = match words {
+            [asked] => (*asked, None),
+            [asked, change] => (*asked, Some(*change)),
+            _ => return Err(usage("ctl needs one of start, stop, status, dump and set".to_owned())),
         };
-        if is_json { format!("{answer:#}\n") } else { format!("{}\n", printable::name(Path::new(path))) }
+        match change {
+            _ if ![START, STOP, STATUS, DUMP, SET].contains(&asked) => {
+                Err(usage(format!("'{asked}' is none of start, stop, status, dump and set")))
+            }
+            None if asked == SET => Err(usage("set needs KEY=VALUE".to_owned())),
+            Some(change) if asked != SET => {
+                Err(usage(format!("'{change}' goes with set only, and this is {asked}")))
+            }
+            Some(change) => Change::parse(change).map_err(usage).map(|_| ()),
+            None => Ok(()),
+        }?;
+        Ok(Question { asked, change, is_json })
+    }
+
+    /// The answer of a session, and what is wrong with it nevertheless.
+    fn ask(&self, session: &Answering) -> Result<(String, Option<Failure>), Failure> {
+        let Answering { pid, socket, status } = session;
+        if let Some(change) = self.change {
+            return Ok((set(*pid, socket, change, self.is_json)?, None));
+        }
+        match self.asked {
+            START | STOP => change(*pid, socket, self.asked, self.is_json),
+            DUMP => Ok((dump(*pid, socket, self.is_json)?, None)),
+            _ if self.is_json => Ok((format!("{status:#}\n"), None)),
+            _ => Ok((text(status), None)),
+        }
+    }
+}
+
+pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
+    let is_json = matches.get_flag("json");
+    let words = ["target", "question", "change"].map(|word| matches.get_one::<String>(word));
+    let words: Vec<&str> = words.into_iter().flatten().map(String::as_str).collect();
+    if matches.get_flag("all") {
+        return ask_all(&Question::new(&words, is_json)?);
+    }
+    let [target, words @ ..] = &words[..] else { return Ok(exit_code::USAGE) };
+    let question = Question::new(words, is_json)?;
+    let session = match target.parse::<i32>() {
+        Ok(pid @ 1..) => find(pid)?,
+        Ok(_) => return Err(Failure::new(format!("'{target}' is no process")).code(exit_code::USAGE)),
+        Err(_) => ctl_target::named(target)?,
     };
-    stdout::print(text.as_bytes())?;
-    Ok(exit_code::SUCCESS)
+    let (answer, failure) = question.ask(&session)?;
+    stdout::print(answer.as_bytes())?;
+    failure.map_or(Ok(exit_code::SUCCESS), Err)
+}
+
+/// Asks all sessions, and prints a line for each. Returns the highest exit code.
+fn ask_all(question: &Question) -> Result<u8, Failure> {
+    let (sessions, silent) = ctl_target::all()?;
+    let mut worst = exit_code::SUCCESS;
+    let mut fail = |failure: &Failure| {
+        say(format_args!("{failure}"));
+        worst = worst.max(failure.exit_code);
+    };
+    for session in &sessions {
+        match question.ask(session) {
+            Ok((answer, failure)) => {
+                let line = if question.is_json {
+                    let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
+                    json!({ "pid": session.pid, "answer": answer }).to_string()
+                } else if question.asked == STATUS {
+                    format!("{}: {}", session.label(), session.line())
+                } else {
+                    format!("{}: {}", session.label(), answer.trim_end().replace('\n', "; "))
+                };
+                stdout::print(format!("{line}\n").as_bytes())?;
+                failure.iter().for_each(&mut fail);
+            }
+            Err(failure) => fail(&failure),
+        }
+    }
+    for pid in silent {
+        fail(&Failure::new(format!("the session of process {pid} did not answer")));
+    }
+    Ok(worst)
+}
+
+/// Writes what the flight recorder holds. Returns the folder's name.
+fn dump(pid: i32, socket: &Path, is_json: bool) -> Result<String, Failure> {
+    let answer = control::ask(socket, DUMP, DUMP_LIMIT + LIMIT).map_err(|error| {
+        Failure::new(format!("the session of process {pid} did not answer: {}", reason(&error)))
+    })?;
+    let Some(path) = answer["dump"].as_str() else {
+        let why = answer["error"].as_str().unwrap_or("it did not say why");
+        return Err(Failure::new(format!("the session of process {pid} wrote no dump: {why}")));
+    };
+    Ok(if is_json { format!("{answer:#}\n") } else { format!("{}\n", printable::name(Path::new(path))) })
 }
 
 /// Changes a setting of the session.
-fn set(pid: i32, socket: &Path, change: &str, is_json: bool) -> Result<u8, Failure> {
+fn set(pid: i32, socket: &Path, change: &str, is_json: bool) -> Result<String, Failure> {
     let answer = control::ask(socket, &format!("{SET} {change}"), LIMIT).map_err(|error| {
         Failure::new(format!("the session of process {pid} did not answer: {}", reason(&error)))
     })?;
@@ -97,19 +170,18 @@ fn set(pid: i32, socket: &Path, change: &str, is_json: bool) -> Result<u8, Failu
         return Err(Failure::new(format!("the session of process {pid} did not change: {why}")));
     };
     let seconds = answer["at_s"].as_f64().unwrap_or(0.0);
-    let text = if is_json {
+    Ok(if is_json {
         format!("{answer:#}\n")
     } else {
         let value = |value: &Value| printable::text(value.as_str().unwrap_or("?")).to_string();
         let lines = values.iter().map(|(key, now)| (printable::text(key).to_string(), value(now)));
         lines.map(|(key, now)| format!("{key}={now}, {seconds:.3} s after the session's begin\n")).collect()
-    };
-    stdout::print(text.as_bytes())?;
-    Ok(exit_code::SUCCESS)
+    })
 }
 
-/// Pauses the session or lets it go on.
-fn change(pid: i32, socket: &Path, asked: &str, is_json: bool) -> Result<u8, Failure> {
+/// Pauses the session or lets it go on. A program that does not answer in time is a failure beside the
+/// answer.
+fn change(pid: i32, socket: &Path, asked: &str, is_json: bool) -> Result<(String, Option<Failure>), Failure> {
     let answer = control::ask(socket, asked, RECORDING_LIMIT + LIMIT).map_err(|error| {
         Failure::new(format!("the session of process {pid} did not answer: {}", reason(&error)))
     })?;
@@ -131,17 +203,16 @@ fn change(pid: i32, socket: &Path, asked: &str, is_json: bool) -> Result<u8, Fai
             answer["at_s"].as_f64().unwrap_or(0.0)
         ),
     };
-    stdout::print(text.as_bytes())?;
-    if unanswered.is_empty() {
-        return Ok(exit_code::SUCCESS);
-    }
-    let seconds = RECORDING_LIMIT.as_secs();
-    Err(Failure::new(format!("no answer within {seconds} s from process {}", unanswered.join(", ")))
-        .hint("a program that is stopped changes as soon as it runs again"))
+    let failure = (!unanswered.is_empty()).then(|| {
+        let seconds = RECORDING_LIMIT.as_secs();
+        Failure::new(format!("no answer within {seconds} s from process {}", unanswered.join(", ")))
+            .hint("a program that is stopped changes as soon as it runs again")
+    });
+    Ok((text, failure))
 }
 
-/// The socket and the status of the session that is that process's, or that records it.
-fn find(pid: i32) -> Result<(PathBuf, Value), Failure> {
+/// The session that is that process's, or that records it.
+fn find(pid: i32) -> Result<Answering, Failure> {
     let not_found = |message: String| Failure::new(message).code(exit_code::collector::NO_INPUT);
     // SAFETY: kill takes plain numbers, and signal 0 is sent to nobody.
     let answer = unsafe { libc::kill(pid, 0) };
@@ -162,7 +233,7 @@ fn find(pid: i32) -> Result<(PathBuf, Value), Failure> {
             }
             let socket = session.path.join(control::SOCKET);
             match control::ask(&socket, STATUS, if own { LIMIT } else { LIMIT_OF_OTHERS }) {
-                Ok(status) if own || records(&status, pid) => return Ok((socket, status)),
+                Ok(status) if own || records(&status, pid) => return Ok(Answering { pid, socket, status }),
                 Ok(_) => asked += 1,
                 Err(error) if own => {
                     let why = reason(&error);

@@ -72,10 +72,12 @@ pub fn collect(
         settings: LiveSettings::new(settings.device_metrics, sampler),
     };
     let control = flight_recorder::listen_alone(about, recorder.handle(), settings.limits.flight.is_some());
+    let timers = settings.limits.part.timers(recorder.handle())?;
     if let Some(socket) = recorder.socket_path() {
         stdout::print(format!("{}={}\n", options::SESSION.variable, socket.display()).as_bytes())?;
     }
     while !(has_end_signal(&signals) || once && recorder.has_ended()) {}
+    drop(timers);
     let finished = recorder.finish(GRACE);
     drop(control);
     match finished {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, ValueParser};
 use clap::value_parser;
 use gputrace_collector::flame::GroupBy;
+use gputrace_wire::capture_range::{CaptureRange, CaptureRangeEnd};
 
 use crate::cli::{max_size, seconds};
 use crate::sampling::DeviceMetricsRequest;
@@ -39,6 +40,10 @@ pub enum Kind {
     Files,
     /// A number of bytes, or no limit: `Option<u64>`.
     Size,
+    /// A [`CaptureRange`], as text.
+    Range,
+    /// A [`CaptureRangeEnd`], as text.
+    RangeEnd,
     /// What a flamegraph is divided by first: [`GroupBy`].
     Parts,
     /// Where spans are sent.
@@ -60,6 +65,8 @@ impl Kind {
             Kind::Interval => "TIME[,slow]|off",
             Kind::Seconds => "SECONDS",
             Kind::Size => "SIZE",
+            Kind::Range => "RANGE",
+            Kind::RangeEnd => "END",
             Kind::Parts => "PART,…|none",
             Kind::Destination => "URL|env|off",
             Kind::OneOf(text) | Kind::Path(text) | Kind::Text(text) => text,
@@ -87,6 +94,8 @@ impl Kind {
             Kind::Interval => ValueParser::new(DeviceMetricsRequest::parse),
             Kind::Files => ValueParser::new(max_size::parse_files),
             Kind::Size => ValueParser::new(max_size::parse),
+            Kind::Range => ValueParser::new(range),
+            Kind::RangeEnd => ValueParser::new(range_end),
             Kind::Parts => ValueParser::new(GroupBy::parse),
             Kind::Destination | Kind::Text(_) => NonEmptyStringValueParser::new().into(),
             // An empty name is refused.
@@ -105,6 +114,8 @@ impl Kind {
                 value.trim().parse::<u64>().is_err().then(|| " is no whole number".to_owned())
             }
             Kind::Stacks => stacks(value).err().map(|why| format!(": {why}")),
+            Kind::Range => range(value).err().map(|why| format!(": {why}")),
+            Kind::RangeEnd => range_end(value).err().map(|why| format!(": {why}")),
             Kind::Parts => GroupBy::parse(value).err().map(|why| format!(": {why}")),
             Kind::Interval => DeviceMetricsRequest::parse(value.trim()).err().map(|why| format!(": {why}")),
             _ if words.is_empty() || words.contains(&value) => None,
@@ -123,10 +134,25 @@ impl Kind {
             Kind::Interval => DeviceMetricsRequest::parse(word).is_ok(),
             Kind::Files => max_size::parse_files(word).is_ok(),
             Kind::Size => max_size::parse(word).is_ok(),
+            Kind::Range => range(word).is_ok(),
+            Kind::RangeEnd => range_end(word).is_ok(),
             Kind::Parts => GroupBy::parse(word).is_ok(),
             Kind::Destination | Kind::Path(_) | Kind::Text(_) => !word.is_empty() && !word.starts_with('-'),
         }
     }
+}
+
+/// A value of [`Kind::Range`], as the library reads it.
+fn range(text: &str) -> Result<String, &'static str> {
+    match text {
+        "off" => Ok(text.to_owned()),
+        _ => CaptureRange::parse(text).map(|_| text.to_owned()),
+    }
+}
+
+/// A value of [`Kind::RangeEnd`], as the library reads it.
+fn range_end(text: &str) -> Result<String, &'static str> {
+    CaptureRangeEnd::parse(text).map(|_| text.to_owned())
 }
 
 /// A value of [`Kind::Stacks`], as the library reads it.

@@ -96,7 +96,7 @@ impl Setting {
 }
 
 /// In the order of the help pages.
-pub static SETTINGS: [&Setting; 37] = [
+pub static SETTINGS: [&Setting; 41] = [
     &OUTPUT,
     &SWITCH,
     &DEVICE_TIMES,
@@ -108,6 +108,10 @@ pub static SETTINGS: [&Setting; 37] = [
     &STACKS,
     &TORCH_OPS,
     &START_PAUSED,
+    &DELAY,
+    &DURATION,
+    &CAPTURE_RANGE,
+    &CAPTURE_RANGE_END,
     &TRACEPARENT,
     &NVTX_FRAMES,
     &GROUP_BY,
@@ -230,6 +234,46 @@ pub static START_PAUSED: Setting = Setting {
     help: "Begin paused, and record from gputrace ctl PID start on",
     details: "Launches, copies, memsets and waits of a paused session are counted only.",
     ..Setting::new("GPUTRACE_START_PAUSED", Kind::Flag, Reader::Library)
+};
+
+pub static DELAY: Setting = Setting {
+    option: Some("delay"),
+    default: "off",
+    help: "Begin paused, and record so many seconds after the first program's cuInit",
+    details: "0.1 to 86400 seconds. They count from when the session's first program initialises CUDA,\n\
+              not from the command's start.",
+    ..Setting::new("GPUTRACE_DELAY", Kind::Seconds, Reader::Library)
+};
+
+pub static DURATION: Setting = Setting {
+    option: Some("duration"),
+    default: "off",
+    help: "Pause once the session has recorded for so many seconds",
+    details: "0.1 to 86400 seconds, from the start: the first program's cuInit, the end of --delay, or with\n\
+              --start-paused from gputrace ctl PID start on. The program runs on.",
+    ..Setting::new("GPUTRACE_DURATION", Kind::Seconds, Reader::Program)
+};
+
+pub static CAPTURE_RANGE: Setting = Setting {
+    option: Some("capture-range"),
+    is_unmistakable: true,
+    default: "off",
+    help: "Record only a range of each program",
+    details: "cudaProfilerApi: from cudaProfilerStart or cuProfilerStart to the Stop of either\n\
+              nvtx:NAME or nvtx:NAME@DOMAIN: an NVTX range of that name, on whichever thread\n\
+              launches:FROM-TO: launches of kernels and graphs of these numbers, counted per process from 1",
+    ..Setting::new("GPUTRACE_CAPTURE_RANGE", Kind::Range, Reader::Library)
+};
+
+pub static CAPTURE_RANGE_END: Setting = Setting {
+    option: Some("capture-range-end"),
+    is_unmistakable: true,
+    default: "stop",
+    help: "What follows the range: stop, stop-shutdown or repeat:N",
+    details: "stop: nothing more is recorded, and the program runs on\n\
+              stop-shutdown: the same, and run sends SIGTERM to its command\n\
+              repeat:N: N ranges are recorded",
+    ..Setting::new("GPUTRACE_CAPTURE_RANGE_END", Kind::RangeEnd, Reader::Library)
 };
 
 pub static TRACEPARENT: Setting = Setting {

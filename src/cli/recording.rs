@@ -33,6 +33,7 @@ use crate::launch::descendants::{Seen, Watch};
 use crate::launch::extract::Libraries;
 use crate::launch::live_settings::LiveSettings;
 use crate::launch::private_folder::{self, SessionFolder};
+use crate::launch::schedule::Timers;
 use crate::launch::signals::{self, Before};
 use crate::launch::{descriptors, ending, environment, refusal, sanitizer_runtime, untraced};
 use crate::sampling;
@@ -230,6 +231,13 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
         drop::<(Option<Control>, Recorder<Sinks>)>((control, recorder));
         preparation.undo();
     };
+    let timers = match request.settings.limits.part.timers(recorder.handle()) {
+        Ok(timers) => timers,
+        Err(failure) => {
+            undo(control, recorder, preparation);
+            return Err(not_started(failure));
+        }
+    };
     let live = request.is_live.then(|| live::Prepared::new(&preparation.folder)).transpose();
     let mut live = match live {
         Ok(live) => live,
@@ -253,8 +261,9 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
     let Preparation { folder, session, earlier, .. } = preparation;
     earlier.remove();
     let showing = live.map(|live| live.start(session.path()));
-    let (status, seen) = wait_for(program, &recorder).map_err(|error| cannot_wait(&error))?;
-    drop(showing);
+    let shuts_down = request.settings.limits.part.shuts_down;
+    let (status, seen) = wait_for(program, &recorder, shuts_down).map_err(|error| cannot_wait(&error))?;
+    drop((showing, timers));
     // What was recorded is written now, whatever is wrong with it; the exit code stays the command's.
     match recorder.finish(GRACE) {
         Ok(recording) => write_outputs(request, recording, &folder, sending, &seen, before),
@@ -266,7 +275,11 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
 }
 
 /// Waits for the program's end, and watches its descendants meanwhile.
-fn wait_for(program: Program, recorder: &Recorder<Sinks>) -> io::Result<(ExitStatus, Seen)> {
+fn wait_for(
+    program: Program,
+    recorder: &Recorder<Sinks>,
+    shuts_down: bool,
+) -> io::Result<(ExitStatus, Seen)> {
     let handle = recorder.handle();
     let session_variable = recorder.socket_path().map(|path| {
         let mut variable = format!("{}=", options::SESSION.variable).into_bytes();
@@ -274,8 +287,12 @@ fn wait_for(program: Program, recorder: &Recorder<Sinks>) -> io::Result<(ExitSta
         variable
     });
     let watch = Watch::start(program.pid(), session_variable.unwrap_or_default());
+    let shutdown = shuts_down.then(|| Timers::shut_down(handle.clone(), program.pid(), say_shutdown));
+    let shutdown = shutdown.transpose()?;
     let mut seen = Seen::default();
     let status = program.wait(|pid, signal| {
+        // Before the process is reaped: its id may be another's afterwards.
+        drop(shutdown);
         handle.note_death(pid, signal);
         seen = watch.finish();
     })?;
@@ -302,6 +319,12 @@ fn write_outputs(
     let talk = outputs::Talk { verbose: request.verbose, why_nothing: why_nothing.as_deref() };
     let json = request.json.as_deref();
     say_text(&outputs::finish(&recording, folder, json, sending, &request.settings.flames, talk));
+}
+
+fn say_shutdown(pid: u32) {
+    say(format_args!(
+        "gputrace: the capture range has ended: sending SIGTERM to process {pid}, as --capture-range-end asked"
+    ));
 }
 
 /// The session ends soon after the command, which users who start a daemon may not expect.

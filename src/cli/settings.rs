@@ -10,6 +10,7 @@ use gputrace_collector::flame::{GroupBy, RangePosition};
 use crate::cli::failure::Failure;
 use crate::cli::given::Given;
 use crate::cli::kind::OFF;
+use crate::cli::recorded_part::RecordedPart;
 use crate::cli::{exit_code, max_size, options, otlp, seconds, variables};
 use crate::sampling::DeviceMetricsRequest;
 
@@ -36,6 +37,8 @@ pub struct Limits {
     pub flight: Option<Duration>,
     /// How long the trace file may be; `None`: as long as it gets.
     pub max_bytes: Option<u64>,
+    /// When the session records.
+    pub part: RecordedPart,
 }
 
 /// What flamegraphs are made of.
@@ -86,7 +89,7 @@ impl Limits {
             );
             return Err(failure.code(exit_code::USAGE));
         }
-        Ok(Limits { flight, max_bytes })
+        Ok(Limits { flight, max_bytes, part: RecordedPart::new(&given)? })
     }
 }
 

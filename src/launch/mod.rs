@@ -13,6 +13,7 @@ pub mod private_folder;
 pub mod pty;
 pub mod refusal;
 pub mod sanitizer_runtime;
+pub mod schedule;
 pub mod signals;
 pub mod traceable;
 pub mod untraced;

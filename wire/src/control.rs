@@ -1,9 +1,9 @@
 //! The control block: what the collector asks of the producer while the program runs.
 //!
-//! The collector writes `heartbeat_ns` and raises `flush`; a thread of the program may raise `flush` too, and
-//! the producer stores `flushed`. The service thread reads `flush` at each turn, and a thread that waits for
-//! space in its ring reads the heartbeat. A hostile collector can at worst cause a flush without
-//! need, twenty times a second.
+//! The collector writes `heartbeat_ns` and `recording_wanted`, and raises `flush`; a thread of the program
+//! may raise `flush` too, and the producer stores `flushed`. The service thread reads `flush` at each turn,
+//! and a thread that waits for space in its ring reads the heartbeat. A hostile collector can at worst cause
+//! a flush, a pause or a start without need, twenty times a second.
 
 use crate::atomic::{AtomicU32, AtomicU64};
 
@@ -16,7 +16,8 @@ pub struct Control {
     /// program before an exec. The producer stores the number in `flushed` once it has flushed them.
     pub flush: AtomicU32,
     pub flushed: AtomicU32,
-    reserved2: AtomicU32,
+    /// Set to 1 by the producer once the last of its capture ranges has ended.
+    pub capture_over: AtomicU32,
     /// CLOCK_MONOTONIC of the collector's last reading of the rings, so that a producer can detect that the
     /// collector is gone.
     pub heartbeat_ns: AtomicU64,

@@ -57,10 +57,14 @@ pub enum Counter {
     PausedCopies = 23,
     PausedFills = 24,
     PausedWaits = 25,
+    /// Capture ranges that the process was to record, that began, and that ended.
+    CaptureRangesWanted = 26,
+    CaptureRangesBegun = 27,
+    CaptureRangesEnded = 28,
 }
 
 impl Counter {
-    pub const COUNT: usize = 26;
+    pub const COUNT: usize = 29;
 
     pub const ALL: [Counter; Self::COUNT] = [
         Counter::NoRing,
@@ -89,6 +93,9 @@ impl Counter {
         Counter::PausedCopies,
         Counter::PausedFills,
         Counter::PausedWaits,
+        Counter::CaptureRangesWanted,
+        Counter::CaptureRangesBegun,
+        Counter::CaptureRangesEnded,
     ];
 
     /// The reason as reports print it.
@@ -120,6 +127,9 @@ impl Counter {
             Counter::PausedCopies => "paused_copies",
             Counter::PausedFills => "paused_memsets",
             Counter::PausedWaits => "paused_waits",
+            Counter::CaptureRangesWanted => "capture_ranges_wanted",
+            Counter::CaptureRangesBegun => "capture_ranges_begun",
+            Counter::CaptureRangesEnded => "capture_ranges_ended",
         }
     }
 
@@ -139,6 +149,9 @@ impl Counter {
                 | Counter::PausedCopies
                 | Counter::PausedFills
                 | Counter::PausedWaits
+                | Counter::CaptureRangesWanted
+                | Counter::CaptureRangesBegun
+                | Counter::CaptureRangesEnded
         )
     }
 }

@@ -22,6 +22,7 @@ compile_error!("the format is little endian and shared words are touched as they
 pub mod atomic;
 pub mod call;
 pub mod caller;
+pub mod capture_range;
 pub mod cell;
 pub mod clock;
 pub mod control;

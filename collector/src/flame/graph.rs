@@ -12,6 +12,7 @@ use crate::label::units::{bytes, count, duration, percent};
 use crate::label::{KernelNames, Labels, ProcessNames};
 use crate::model::Totals;
 use crate::model::definitions::UNKNOWN_CALL;
+use crate::model::recording::recorded_intervals;
 use crate::names::{line_safe, short_command};
 
 /// A stack and its weight.
@@ -36,6 +37,8 @@ pub struct Flame {
     pub memory: Option<MemoryWeight>,
     /// The share of executed operations that have device times.
     pub coverage: f64,
+    /// How long was recorded, if not all the time.
+    pub recorded: Option<String>,
     /// Sorted by frames. No two lines have the same frames.
     pub lines: Vec<FlameLine>,
 }
@@ -74,6 +77,7 @@ impl Flame {
             host_time,
             memory: None,
             coverage: totals.counts.device_time_coverage(),
+            recorded: recorded_part(totals),
             lines: lines
                 .into_iter()
                 .map(|(frames, Weight { ns, timed, .. })| FlameLine { frames, ns, calls: timed })
@@ -120,12 +124,25 @@ impl Flame {
         if !self.host_time && self.memory.is_none() && self.coverage < 1.0 {
             text += &format!(" · device times of {} of the operations", percent(self.coverage));
         }
+        if let (Some(recorded), None) = (&self.recorded, self.memory) {
+            text += &format!(" · recorded {recorded}");
+        }
         if self.simulated {
             text += " · simulated device";
         }
         text += &format!(" · {}", line_safe(&self.program));
         text
     }
+}
+
+/// How long any process recorded, if not all the time.
+fn recorded_part(totals: &Totals) -> Option<String> {
+    let intervals = recorded_intervals(totals)?;
+    let ns = duration(intervals.iter().map(|(from, to)| to - from).sum());
+    Some(match intervals.len() {
+        1 => format!("{ns} in 1 interval"),
+        more => format!("{ns} in {} intervals", count(more as u64)),
+    })
 }
 
 /// The frames of a stack. `frames` has those that come first.

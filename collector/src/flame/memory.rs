@@ -75,6 +75,7 @@ impl Flame {
             host_time: false,
             memory: Some(weight),
             coverage: 1.0,
+            recorded: None,
             lines: lines
                 .into_iter()
                 .map(|(frames, HeldMemory { count, bytes })| FlameLine { frames, ns: bytes, calls: count })

@@ -142,6 +142,7 @@ pub(super) fn graph(lines: Vec<(Vec<String>, u64)>) -> Flame {
         host_time: false,
         memory: None,
         coverage: 1.0,
+        recorded: None,
         lines: lines.into_iter().map(line).collect(),
     }
 }

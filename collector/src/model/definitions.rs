@@ -16,6 +16,7 @@ use gputrace_wire::definition::{self, Code, kind};
 use rustc_hash::FxHashMap;
 
 use crate::batch::Definition;
+use crate::model::recording::RecordingIntervals;
 use entry::{DefinitionEntry, Text};
 pub use images::Image;
 use names::ThreadNameTable;
@@ -57,6 +58,8 @@ pub struct Definitions {
     graphs: FxHashMap<u32, u32>,
     process: Option<u32>,
     notices: Vec<Notice>,
+    /// When the process recorded, which all that is made of it covers.
+    pub recorded: RecordingIntervals,
     /// The number of definitions that did not fit or had an invalid id.
     pub refused: u64,
 }

@@ -32,7 +32,6 @@ use crate::model::operation::{GraphNode, HostCall, Operation, Timing, Verdict, W
 use crate::model::process_snapshot::ProcessSnapshot;
 use crate::model::process_totals::Process;
 use crate::model::ranges::Ranges;
-use crate::model::recording::RecordingIntervals;
 use crate::model::running_process::RunningProcess;
 use crate::model::sink::Sink;
 use crate::model::unidentified::{Unidentified, ids_are_unreliable};
@@ -92,7 +91,6 @@ pub(super) struct ProcessState {
     /// Decided at the first call that executes something: the libraries are known by then.
     ids_are_unreliable: Option<bool>,
     epochs: Epochs,
-    recording: RecordingIntervals,
     saw_device_record: bool,
     losses: Vec<(Loss, u64)>,
     /// Whether several collectors recorded it, one after the other.
@@ -445,7 +443,6 @@ impl ProcessState {
             ns_per_tick: self.clocks.ns_per_tick(),
             failure: self.progress.into_failure(),
             in_flight: self.in_flight,
-            recorded: self.recording,
             last_seen_ns: self.last_seen_ns,
         }
     }

@@ -7,7 +7,6 @@ use crate::model::in_flight::InFlight;
 use crate::model::loss::Loss;
 use crate::model::operation::HostCall;
 use crate::model::ranges::Ranges;
-use crate::model::recording::RecordingIntervals;
 
 /// One process of a session.
 #[derive(Debug, Default)]
@@ -29,8 +28,6 @@ pub struct Process {
     pub failure: Option<HostCall>,
     /// Filled for a process that failed or vanished.
     pub in_flight: InFlight,
-    /// When it recorded.
-    pub recorded: RecordingIntervals,
     /// The end of its last event, on CLOCK_MONOTONIC; its own end, if that is known.
     pub last_seen_ns: u64,
 }

@@ -1,12 +1,14 @@
 //! When a process recorded: a session can be paused and go on.
 
+use crate::model::Totals;
+
 /// Changes that are kept of a process. Where there are more, the later ones count as one interval.
 const CHANGES_MAX: usize = 1 << 13;
 
 /// The intervals in which a process recorded, by CLOCK_MONOTONIC. A process that was never paused has none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecordingIntervals {
-    /// Whether it records from then on. Neighbours differ.
+    /// Whether it records from then on, in the order of time.
     changes: Vec<(bool, u64)>,
     /// Changes beyond those that are kept.
     pub left_out: u64,
@@ -14,18 +16,17 @@ pub struct RecordingIntervals {
 
 impl RecordingIntervals {
     pub(super) fn changes(&mut self, is_on: bool, at_ns: u64) {
-        if self.changes.last().map_or(is_on, |(last, _)| *last == is_on) {
+        if self.changes.len() >= CHANGES_MAX {
+            self.left_out += 1;
             return;
         }
-        if self.changes.len() < CHANGES_MAX {
-            self.changes.push((is_on, at_ns));
-        } else {
-            self.left_out += 1;
-        }
+        // Threads that switch have a ring each, so a change may come after a later one.
+        let index = self.changes.partition_point(|(_, earlier_ns)| *earlier_ns <= at_ns);
+        self.changes.insert(index, (is_on, at_ns));
     }
 
     pub fn was_paused(&self) -> bool {
-        !self.changes.is_empty()
+        self.changes.iter().any(|(is_on, _)| !is_on)
     }
 
     /// The intervals of a process that was traced from `begin_ns` to `end_ns`.
@@ -48,8 +49,22 @@ impl RecordingIntervals {
     }
 }
 
+/// When any process recorded; `None` if all recorded all the time.
+pub fn recorded_intervals(totals: &Totals) -> Option<Vec<(u64, u64)>> {
+    let was_paused = totals.processes.iter().any(|process| process.definitions.recorded.was_paused());
+    was_paused.then(|| all_intervals(totals))
+}
+
+/// When any process recorded.
+pub fn all_intervals(totals: &Totals) -> Vec<(u64, u64)> {
+    let of_each = totals.processes.iter().flat_map(|process| {
+        process.definitions.recorded.between(process.begin.start_monotonic_ns, process.last_seen_ns)
+    });
+    union(of_each.collect())
+}
+
 /// The intervals in which any of several processes recorded, in order, those that touch as one.
-pub fn union(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+fn union(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     intervals.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (from, to) in intervals {
@@ -83,6 +98,15 @@ mod tests {
         let mut recording = RecordingIntervals::default();
         recording.changes(false, 10);
         assert_eq!(recording.between(10, 100), []);
+    }
+
+    #[test]
+    fn changes_may_come_out_of_order() {
+        let mut recording = RecordingIntervals::default();
+        for (is_on, at_ns) in [(false, 10), (false, 60), (true, 40), (true, 80)] {
+            recording.changes(is_on, at_ns);
+        }
+        assert_eq!(recording.between(10, 100), [(40, 60), (80, 100)]);
     }
 
     #[test]

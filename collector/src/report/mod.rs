@@ -55,7 +55,7 @@ pub use memory::{
 };
 pub use memory_page::{MemoryPage, MemoryRows};
 pub use ranges::RangeReport;
-pub use recording::{PausedReport, RecordedInterval};
+pub use recording::{CaptureRangesReport, PausedReport, RecordedInterval};
 pub use streams::StreamReport;
 pub use text::TextOptions;
 pub use threads::ThreadReport;

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::label::units::{count, duration};
 use crate::model::Totals;
-use crate::model::recording::union;
+use crate::model::recording::{all_intervals, recorded_intervals};
 
 /// Intervals in the report.
 const INTERVALS_MAX: usize = 1000;
@@ -24,6 +24,16 @@ pub struct PausedReport {
     pub paused_copies: u64,
     pub paused_memsets: u64,
     pub paused_waits: u64,
+    /// Only where capture ranges were asked for.
+    pub capture_ranges: Option<CaptureRangesReport>,
+}
+
+/// The capture ranges of all processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct CaptureRangesReport {
+    pub wanted: u64,
+    pub begun: u64,
+    pub ended: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -33,7 +43,6 @@ pub struct RecordedInterval {
 }
 
 pub(super) fn paused(totals: &Totals) -> Option<PausedReport> {
-    let processes = || totals.processes.iter();
     let [launches, graph_launches, copies, memsets, waits] = [
         Counter::PausedLaunches,
         Counter::PausedGraphLaunches,
@@ -42,16 +51,23 @@ pub(super) fn paused(totals: &Totals) -> Option<PausedReport> {
         Counter::PausedWaits,
     ]
     .map(|counter| totals.counter(counter));
-    let was_paused = processes().any(|process| process.recorded.was_paused());
-    if !was_paused && [launches, graph_launches, copies, memsets, waits].iter().all(|calls| *calls == 0) {
+    let intervals = recorded_intervals(totals);
+    let capture_ranges = CaptureRangesReport {
+        wanted: totals.counter(Counter::CaptureRangesWanted),
+        begun: totals.counter(Counter::CaptureRangesBegun),
+        ended: totals.counter(Counter::CaptureRangesEnded),
+    };
+    let capture_ranges = Some(capture_ranges).filter(|ranges| ranges.wanted > 0);
+    if intervals.is_none()
+        && capture_ranges.is_none()
+        && [launches, graph_launches, copies, memsets, waits].iter().all(|calls| *calls == 0)
+    {
         return None;
     }
     let begins = totals.sessions.iter().map(|session| session.begin.monotonic_ns);
     let begin_ns = begins.min().unwrap_or(0);
-    let of_each = processes()
-        .flat_map(|process| process.recorded.between(process.begin.start_monotonic_ns, process.last_seen_ns));
-    let intervals = union(of_each.collect());
-    let left_out: u64 = processes().map(|process| process.recorded.left_out).sum();
+    let intervals = intervals.unwrap_or_else(|| all_intervals(totals));
+    let left_out: u64 = totals.processes.iter().map(|process| process.definitions.recorded.left_out).sum();
     Some(PausedReport {
         recorded_ns: intervals.iter().map(|(from, to)| to - from).sum(),
         intervals_left_out: left_out + intervals.len().saturating_sub(INTERVALS_MAX) as u64,
@@ -68,6 +84,7 @@ pub(super) fn paused(totals: &Totals) -> Option<PausedReport> {
         paused_copies: copies,
         paused_memsets: memsets,
         paused_waits: waits,
+        capture_ranges,
     })
 }
 
@@ -92,6 +109,26 @@ impl PausedReport {
             true => String::new(),
             false => format!("; paused, only counted: {}", counted.join(", ")),
         };
-        format!("{} of {} in {intervals}{counted}", duration(self.recorded_ns), duration(wall_ns))
+        let ranges = self.capture_ranges.map(CaptureRangesReport::words).unwrap_or_default();
+        format!("{} of {} in {intervals}{ranges}{counted}", duration(self.recorded_ns), duration(wall_ns))
+    }
+}
+
+impl CaptureRangesReport {
+    /// What is missing of them, if anything is.
+    fn words(self) -> String {
+        let ranges = |number: u64| match number {
+            1 => "1 capture range".to_owned(),
+            more => format!("{} capture ranges", count(more)),
+        };
+        let begun = match self.begun {
+            0 => "; no capture range began".to_owned(),
+            begun if begun < self.wanted => format!("; {} of {} began", count(begun), ranges(self.wanted)),
+            _ => String::new(),
+        };
+        match self.begun.saturating_sub(self.ended) {
+            0 => begun,
+            open => format!("{begun}; {} did not end", ranges(open)),
+        }
     }
 }

@@ -326,6 +326,7 @@ impl Drain {
             names.begin(process.number, process.pid, process.own_pid());
         }
         self.tracked.push(process);
+        self.shared.note_joined();
         Ok(())
     }
 
@@ -336,7 +337,11 @@ impl Drain {
         // SYNC: pairs with the processing thread's Release: the batches that it counts are in the file.
         let stored = self.shared.stored.load(Ordering::Acquire);
         for process in &mut self.tracked {
-            process.primary().control().heartbeat_ns.store(now_ns, Ordering::Relaxed);
+            let control = process.primary().control();
+            control.heartbeat_ns.store(now_ns, Ordering::Relaxed);
+            if control.capture_over.load(Ordering::Relaxed) == 1 {
+                self.shared.capture_is_over.store(1, Ordering::Relaxed);
+            }
             process.give_back(stored);
             turn = turn.max(process.drain(false, &mut self.gather, &self.out));
             let named = process.take_named();

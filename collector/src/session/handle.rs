@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
+use gputrace_wire::atomic::Ordering;
 use serde::Serialize;
 
 use crate::flight_recorder::{DumpReason, DumpRequest};
@@ -89,6 +90,21 @@ impl Handle {
         monotonic_ns().saturating_sub(self.begin_ns) as f64 / 1e9
     }
 
+    /// How long ago the session's first program initialised CUDA; `None` if none has.
+    pub fn since_first_program(&self) -> Option<Duration> {
+        Some(since(self.shared.first_joined_ns()?))
+    }
+
+    /// How long ago the session was last ordered to record; `None` if it never was.
+    pub fn since_start_order(&self) -> Option<Duration> {
+        Some(self.shared.recording().started_ns).filter(|ns| *ns != 0).map(since)
+    }
+
+    /// Whether the last capture range of one of the session's programs has ended.
+    pub fn capture_is_over(&self) -> bool {
+        self.shared.capture_is_over.load(Ordering::Relaxed) != 0
+    }
+
     /// Notes which signal killed a process, if any did. Called before the process is reaped: afterwards the
     /// kernel reports it to nobody.
     pub fn note_death(&self, pid: u32, signal: Option<i32>) {
@@ -110,4 +126,8 @@ impl Handle {
         }
         self.status.status()
     }
+}
+
+fn since(moment_ns: u64) -> Duration {
+    Duration::from_nanos(monotonic_ns().saturating_sub(moment_ns))
 }

@@ -5,12 +5,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use gputrace_wire::atomic::{AtomicU64, Ordering};
+use gputrace_wire::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::Error;
 use crate::flight_recorder::DumpRequest;
 use crate::session::death::Death;
+use crate::stream::clock::monotonic_ns;
 
 /// The most dumps that are requested and not yet begun.
 const DUMPS_WAITING: usize = 4;
@@ -40,6 +41,10 @@ pub(super) struct Shared {
     /// The last process that was reaped, and how it died.
     death: Mutex<Option<(u32, Death)>>,
     recording: Mutex<RecordingOrder>,
+    /// CLOCK_MONOTONIC when the first program joined; 0 until then.
+    first_joined_ns: AtomicU64,
+    /// Whether the last capture range of a program has ended.
+    pub capture_is_over: AtomicU32,
 }
 
 /// Whether the session's processes are to record, and who has not changed yet.
@@ -53,6 +58,8 @@ pub(super) struct RecordingOrder {
     pub processes: usize,
     /// Process ids of those that have not.
     pub waiting: Vec<u32>,
+    /// CLOCK_MONOTONIC of the last order to record; 0 if there was none.
+    pub started_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +91,8 @@ impl Shared {
             looks: Mutex::new(Some(Vec::new())),
             death: Mutex::new(None),
             recording: Mutex::new(RecordingOrder::default()),
+            first_joined_ns: AtomicU64::new(0),
+            capture_is_over: AtomicU32::new(0),
         })
     }
 
@@ -96,8 +105,21 @@ impl Shared {
     pub fn order_recording(&self, is_paused: bool) -> u32 {
         let mut order = lock(&self.recording);
         order.wanted = ((order.wanted >> 1).wrapping_add(1) << 1) | u32::from(is_paused);
+        if !is_paused {
+            order.started_ns = monotonic_ns();
+        }
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         order.wanted
+    }
+
+    /// Notes that a program has joined.
+    pub fn note_joined(&self) {
+        let now_ns = monotonic_ns();
+        let _ = self.first_joined_ns.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    pub fn first_joined_ns(&self) -> Option<u64> {
+        Some(self.first_joined_ns.load(Ordering::Relaxed)).filter(|ns| *ns != 0)
     }
 
     pub fn recording(&self) -> RecordingOrder {

@@ -201,6 +201,7 @@ impl ProcessSpans {
         let baggage = joined.baggage.iter().map(|(key, value)| format!("{key}={value}"));
         let baggage: Vec<_> = baggage.map(|member| member.into()).collect();
         attributes.extend((!baggage.is_empty()).then_some(("gputrace.baggage", Value::Texts(baggage))));
+        attributes.extend(self.recorded(end_ns, to.definitions));
         let command = to.definitions.process().and_then(|process| process.command.into_iter().next());
         let command = command.filter(|command| !command.is_empty()).unwrap_or_else(|| self.pid.to_string());
         let name = format!("process: {}", command.rsplit('/').next().unwrap_or(&command));
@@ -209,6 +210,20 @@ impl ProcessSpans {
             SpanParent { parent, parent_is_remote: joined.parent_is_remote, ..self.parent_of(0, 0, &joined) };
         let span = self.span((name, attributes), self.root(), parent, (start_ns, end_ns));
         to.receiver.span(span, to.definitions);
+    }
+
+    /// The intervals that were recorded, in seconds since the process's begin, if not all was.
+    fn recorded(&self, end_ns: u64, definitions: &Definitions) -> Option<(&'static str, Value)> {
+        /// The most that the attribute has.
+        const INTERVALS_MAX: usize = 100;
+        let recorded = &definitions.recorded;
+        let seconds = |ns: u64| ns.saturating_sub(self.start_ns) as f64 / 1e9;
+        recorded.was_paused().then(|| {
+            let intervals = recorded.between(self.start_ns, end_ns);
+            let texts = intervals.iter().take(INTERVALS_MAX);
+            let texts = texts.map(|(from, to)| format!("{:.6}-{:.6}", seconds(*from), seconds(*to)).into());
+            ("gpu.cuda.recorded_intervals", Value::Texts(texts.collect()))
+        })
     }
 
     fn offer<R: SpanReceiver>(

@@ -12,14 +12,15 @@
 //! on: a thread that is inside a call as its callback goes off or on gets that call's correlation id for all
 //! its later calls too (seen with CUPTI 13.0).
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use gputrace_producer::session::{Recording, Session};
-use gputrace_producer::{clock, thread};
+use gputrace_producer::{clock, system, thread};
 use gputrace_wire::clock::mark;
 
 use super::kinds;
-use super::root::Root;
+use super::root::{self, Root};
+use crate::hook::capture::Switch;
 
 /// Turns of the service thread between the last recorded call and the switch of CUPTI's kinds. What was
 /// launched before it has mostly ended by then.
@@ -32,19 +33,107 @@ static TURNS_LEFT: AtomicU32 = AtomicU32::new(0);
 static OFF_NS: AtomicU64 = AtomicU64::new(0);
 static ON_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// A turn of the service thread. `root`: CUPTI, where device times are recorded.
-pub fn turn(session: &'static Session, root: Option<&Root>) {
-    if session.recording() == Recording::Off
-        && NOTED_FOR.swap(session.generation, Ordering::Relaxed) != session.generation
+/// What a hook could not switch in time, for the service thread: [`LATE_ON`] or [`LATE_OFF`]; 0 for nothing.
+static LATE: AtomicU8 = AtomicU8::new(0);
+const LATE_ON: u8 = 1;
+const LATE_OFF: u8 = 2;
+
+/// What hooks switch by.
+pub static SWITCH: Switch = Switch { record: record_now, pause: pause_now };
+
+/// The right to switch: one thread of the process at a time has it.
+struct Switching;
+
+impl Switching {
+    /// The process whose thread switches; 0 for none. A forked child is not its parent.
+    const NOBODY: i32 = 0;
+
+    fn try_take() -> Option<Switching> {
+        let (own, found) = (system::getpid(), OWNER.load(Ordering::Acquire));
+        let is_free = found != own;
+        // SYNC: pairs with the Release in `drop`: what the last owner switched is seen.
+        let takes = || OWNER.compare_exchange(found, own, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        (is_free && takes()).then_some(Switching)
+    }
+
+    /// Waits for the right, for a bounded time: its owner may wait in CUPTI for what the caller holds.
+    fn take() -> Option<Switching> {
+        let deadline_ns = clock::monotonic_ns() + WAIT_NS;
+        loop {
+            if let Some(taken) = Switching::try_take() {
+                return Some(taken);
+            }
+            if clock::monotonic_ns() >= deadline_ns {
+                return None;
+            }
+            system::sleep_ns(WAIT_STEP_NS);
+        }
+    }
+}
+
+impl Drop for Switching {
+    fn drop(&mut self) {
+        OWNER.store(Switching::NOBODY, Ordering::Release);
+    }
+}
+
+static OWNER: AtomicI32 = AtomicI32::new(Switching::NOBODY);
+/// How long a hook waits for the right to switch. Another thread's switch of CUPTI's kinds takes less.
+const WAIT_NS: u64 = 100_000_000;
+const WAIT_STEP_NS: u64 = 20_000;
+
+/// Makes the process record from the calling thread's next call on.
+fn record_now(session: &'static Session) {
+    match Switching::take() {
+        Some(_switching) => {
+            note_begin(session);
+            go_on(session, root::of_tracer());
+        }
+        None => LATE.store(LATE_ON, Ordering::Release),
+    }
+}
+
+/// Pauses the process from the calling thread's next call on. CUPTI's kinds go off some turns later.
+fn pause_now(session: &'static Session) {
+    match Switching::take() {
+        Some(_switching) if session.recording() == Recording::On => {
+            note_begin(session);
+            pause(session, root::of_tracer());
+        }
+        Some(_) => {}
+        None => LATE.store(LATE_OFF, Ordering::Release),
+    }
+}
+
+/// Writes, once a session, that it began paused if it did.
+fn note_begin(session: &'static Session) {
+    if NOTED_FOR.swap(session.generation, Ordering::Relaxed) != session.generation
+        && session.recording() == Recording::Off
         && session.control().recording_done.load(Ordering::Relaxed) == 0
     {
         let since_begin = mark::Recording { is_on: false, ticks: 0 };
         thread::with(|slot| slot.emit(session, &[since_begin.to_cell()]));
     }
+}
+
+/// A turn of the service thread. `root`: CUPTI, where device times are recorded.
+pub fn turn(session: &'static Session, root: Option<&Root>) {
+    // A hook that switches now is done by the next turn.
+    let Some(_switching) = Switching::try_take() else { return };
+    note_begin(session);
+    match LATE.swap(0, Ordering::Acquire) {
+        LATE_ON => drop(go_on(session, root)),
+        LATE_OFF if session.recording() == Recording::On => drop(pause(session, root)),
+        _ => {}
+    }
     let control = session.control();
     // SYNC: pairs with the collector's Release store.
     let wanted = control.recording_wanted.load(Ordering::Acquire);
     if wanted == control.recording_done.load(Ordering::Relaxed) {
+        // What a hook has begun.
+        if session.recording() == Recording::Marked {
+            pause(session, root);
+        }
         return;
     }
     let is_done = if wanted & 1 == 1 { pause(session, root) } else { go_on(session, root) };

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `steps` | the steps every hook takes, and what it records |
 //! | `description` | what a call did, as `describe` fills it in |
+//! | `capture` | ranges that alone are recorded |
 //! | `captures` | whether a call's work is executed or becomes a graph's |
 //! | `nodes` | the graph nodes that a call made |
 //! | `pause` | what becomes of a call while the session is paused |
 
+pub mod capture;
 pub mod captures;
 pub mod description;
 pub mod nodes;

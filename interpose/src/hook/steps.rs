@@ -17,7 +17,7 @@ use gputrace_wire::counter::Counter;
 
 use crate::hook::description::{Context, Description, On};
 use crate::hook::pause::At;
-use crate::hook::{captures, nodes, pause};
+use crate::hook::{capture, captures, nodes, pause};
 use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
@@ -51,7 +51,8 @@ pub fn around(
             return original();
         };
         let sampled = slot.samples_cost().then(clock::now);
-        let recording = session.recording();
+        let (recording, ends_range) =
+            session.recording_or(|recording| (recording, false), || capture::of_call(session, entry));
         if let Some(tables) = tables::of(session) {
             tables.expect(entry, slot);
         }
@@ -60,6 +61,9 @@ pub fn around(
         let start_ticks = clock::now();
         let status = original();
         let end_ticks = clock::now();
+        if ends_range {
+            capture::last_launch_returned();
+        }
         let correlation = vendor.correlation.take();
         // Loaded again: another thread may have made the tables since the first load.
         if let Some(tables) = tables::of(session) {

@@ -13,6 +13,7 @@ use gputrace_producer::{clock, early_calls, on_full, service, system, thread, un
 
 use crate::frames::torch::operators;
 use crate::frames::{native, python};
+use crate::hook::capture;
 use crate::lifecycle::device_times::DEVICE_TIMES;
 use crate::lifecycle::{checks, collector, definitions, finish};
 use crate::nvtx;
@@ -135,10 +136,11 @@ fn begin_with(claim: Claim, session_path: Option<&CStr>) -> Result<(), &'static 
     let device_times = DEVICE_TIMES.get();
     driver::RUN.set(&device_times.run_call);
     let mut made = None;
-    let begins_paused =
-        settings::get(settings::START_PAUSED).is_some() && !settings::is_off(settings::START_PAUSED);
+    let waits_for_start = [settings::START_PAUSED, settings::DELAY]
+        .into_iter()
+        .any(|setting| settings::get(setting).is_some() && !settings::is_off(setting));
     let make = |session: &Session| {
-        if begins_paused {
+        if waits_for_start || capture::begin_session(session) {
             session.set_recording(Recording::Off);
         }
         made = tables::make(session, device_times.graph_number);
@@ -148,6 +150,7 @@ fn begin_with(claim: Claim, session_path: Option<&CStr>) -> Result<(), &'static 
         session.abandon();
         return Err(b"no memory for the tables of handles (RLIMIT_AS too low)");
     };
+    capture::count_wanted(session);
     session.add_early_calls();
     // Other threads' calls are recorded from here on.
     tables.notice_missing_tables(session);

@@ -4,6 +4,7 @@
 //! and never dereferenced.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use gputrace_callstack::ranges::{self, Label, Look};
 use gputrace_wire::caller::Caller;
@@ -11,6 +12,7 @@ use gputrace_wire::caller::Caller;
 use super::naming::{name_os_thread_a, name_os_thread_w, resource_create, resource_destroy};
 use super::text::{self, Attributes};
 use super::{Ascii, Installed, Wide, table};
+use crate::hook::capture;
 
 /// A domain or a registered string, as the program holds it.
 type NvtxHandle = *const c_void;
@@ -64,7 +66,59 @@ unsafe fn named_wide(name: Wide) -> (Label, Caller) {
 /// A range of that name begins.
 #[inline(always)]
 fn push_named((label, caller): (Label, Caller)) -> c_int {
-    ranges::push(Label::NONE, label, Look::default(), &caller)
+    pushed(label, ranges::push(Label::NONE, label, Look::default(), &caller))
+}
+
+/// The label of the capture range, and its domain's: handles, 0 for none.
+static CAPTURED: AtomicUsize = AtomicUsize::new(0);
+static CAPTURED_DOMAIN: AtomicUsize = AtomicUsize::new(0);
+
+/// Called when NVTX loads this library: finds the label of the capture range, if one is asked for.
+pub fn prepare_capture() {
+    capture::prepare();
+    let Some((name, domain)) = capture::nvtx_range() else { return };
+    let domain = domain.map_or(Label::NONE, |domain| Label::domain(domain.as_bytes()));
+    CAPTURED_DOMAIN.store(domain.to_handle(), Ordering::Relaxed);
+    CAPTURED.store(Label::range(domain, name.as_bytes()).to_handle(), Ordering::Relaxed);
+}
+
+fn is_captured(label: Label) -> bool {
+    label != Label::NONE && CAPTURED.load(Ordering::Relaxed) == label.to_handle()
+}
+
+/// The range with that label was pushed; passes its level on.
+#[inline(always)]
+fn pushed(label: Label, level: c_int) -> c_int {
+    if capture::is_by_nvtx() && is_captured(label) {
+        capture::pushed(level);
+    }
+    level
+}
+
+#[inline(always)]
+fn pop(domain: Label) -> c_int {
+    let level = ranges::pop(domain);
+    if capture::is_by_nvtx() && CAPTURED_DOMAIN.load(Ordering::Relaxed) == domain.to_handle() {
+        capture::popped(level);
+    }
+    level
+}
+
+#[inline(always)]
+fn start_named(label: Label, look: Look) -> u64 {
+    let id = ranges::start(label, look);
+    if capture::is_by_nvtx() && is_captured(label) {
+        capture::started(id);
+    }
+    id
+}
+
+#[inline(always)]
+fn end(id: u64) {
+    ranges::end(id);
+    if capture::is_by_nvtx() {
+        capture::ended(id);
+    }
 }
 
 /// Functions that pass their arguments to one of ours. The program guarantees what NVTX requires.
@@ -88,16 +142,16 @@ calls! {
     range_push_a(name: Ascii) -> c_int => push_named(named(name));
     range_push_w(name: Wide) -> c_int => push_named(named_wide(name));
     range_push_ex(attributes: *const Attributes) -> c_int => push(Label::NONE, attributes);
-    range_pop() -> c_int => ranges::pop(Label::NONE);
+    range_pop() -> c_int => pop(Label::NONE);
     domain_range_push_ex(domain: NvtxHandle, attributes: *const Attributes) -> c_int => push(domain_of(domain), attributes);
-    domain_range_pop(domain: NvtxHandle) -> c_int => ranges::pop(domain_of(domain));
+    domain_range_pop(domain: NvtxHandle) -> c_int => pop(domain_of(domain));
 
-    range_start_a(name: Ascii) -> u64 => ranges::start(named(name).0, Look::default());
-    range_start_w(name: Wide) -> u64 => ranges::start(named_wide(name).0, Look::default());
+    range_start_a(name: Ascii) -> u64 => start_named(named(name).0, Look::default());
+    range_start_w(name: Wide) -> u64 => start_named(named_wide(name).0, Look::default());
     range_start_ex(attributes: *const Attributes) -> u64 => start(Label::NONE, attributes);
-    range_end(id: u64) => ranges::end(id);
+    range_end(id: u64) => end(id);
     domain_range_start_ex(domain: NvtxHandle, attributes: *const Attributes) -> u64 => start(domain_of(domain), attributes);
-    domain_range_end(_domain: NvtxHandle, id: u64) => ranges::end(id);
+    domain_range_end(_domain: NvtxHandle, id: u64) => end(id);
 
     mark_a(name: Ascii) => ranges::mark(named(name).0, Look::default());
     mark_w(name: Wide) => ranges::mark(named_wide(name).0, Look::default());
@@ -118,14 +172,14 @@ calls! {
 unsafe fn push(domain: Label, attributes: *const Attributes) -> c_int {
     // SAFETY: the caller's promise.
     let (label, look, caller) = unsafe { text::range(domain, attributes) };
-    ranges::push(domain, label, look, &caller)
+    pushed(label, ranges::push(domain, label, look, &caller))
 }
 
 #[inline(always)]
 unsafe fn start(domain: Label, attributes: *const Attributes) -> u64 {
     // SAFETY: the caller's promise.
     let (label, look, _) = unsafe { text::range(domain, attributes) };
-    ranges::start(label, look)
+    start_named(label, look)
 }
 
 #[inline(always)]

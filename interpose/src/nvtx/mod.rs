@@ -130,6 +130,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: Option<GetEx
         return 1;
     }
     let Some(get_export_table) = get_export_table else { return 1 };
+    calls::prepare_capture();
     // SAFETY: the caller's own function; what it returns lives as long as its module.
     let callbacks = unsafe { get_export_table(CALLBACKS).as_ref() };
     let get_table = callbacks

@@ -29,6 +29,12 @@ pub const STACKS: &CStr = c"GPUTRACE_STACKS";
 pub const TORCH_OPS: &CStr = c"GPUTRACE_TORCH_OPS";
 /// `on`: the session begins paused.
 pub const START_PAUSED: &CStr = c"GPUTRACE_START_PAUSED";
+/// Set: the session begins paused, and the collector starts it.
+pub const DELAY: &CStr = c"GPUTRACE_DELAY";
+/// What begins and ends the part that is recorded: a [`gputrace_wire::capture_range::CaptureRange`].
+pub const CAPTURE_RANGE: &CStr = c"GPUTRACE_CAPTURE_RANGE";
+/// A [`gputrace_wire::capture_range::CaptureRangeEnd`].
+pub const CAPTURE_RANGE_END: &CStr = c"GPUTRACE_CAPTURE_RANGE_END";
 /// `off` turns the library off altogether.
 pub const ENABLED: &CStr = c"GPUTRACE";
 

@@ -116,6 +116,7 @@ PARTS = {
     "threads": lambda b: b.cuda("threads", "threads.cu", *STATIC),
     "threads_ptds": lambda b: b.cuda("threads_ptds", "threads.cu", *b.shared_runtime_flags(), "--default-stream", "per-thread"),
     "streams": lambda b: b.cuda("streams", "streams.cu", *STATIC),
+    "control_ranges": lambda b: b.cuda("control_ranges", "control_ranges.cu", *STATIC),
     "control_threads": lambda b: b.cuda("control_threads", "control_threads.cu", *STATIC),
     "deep_queue": lambda b: b.cuda("deep_queue", "deep_queue.cu", *STATIC),
     "graph_capture": lambda b: b.cuda("graph_capture", "graph_capture.cu", *STATIC),

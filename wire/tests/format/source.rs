@@ -1,9 +1,10 @@
 //! What the crate's source says, read as text: constants by module, fields by struct.
 
-const FILES: [(&str, &str); 17] = [
+const FILES: [(&str, &str); 18] = [
     ("atomic.rs", include_str!("../../src/atomic.rs")),
     ("call.rs", include_str!("../../src/call.rs")),
     ("caller.rs", include_str!("../../src/caller.rs")),
+    ("capture_range.rs", include_str!("../../src/capture_range.rs")),
     ("cell.rs", include_str!("../../src/cell.rs")),
     ("clock.rs", include_str!("../../src/clock.rs")),
     ("control.rs", include_str!("../../src/control.rs")),

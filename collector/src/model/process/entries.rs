@@ -100,7 +100,7 @@ impl ProcessState {
                     0 => self.begin.start_monotonic_ns,
                     ticks => self.clocks.monotonic_ns(ticks),
                 };
-                self.recording.changes(change.is_on, at_ns);
+                self.definitions.recorded.changes(change.is_on, at_ns);
             }
             kind::EPOCH_BEGIN => self.epoch_begin(ring, &EpochBegin::from_cell(first)),
             kind::GAP => match Gap::from_cell(first) {

@@ -7,6 +7,7 @@ import subprocess
 import time
 
 from .. import process
+from . import control_ranges
 
 NODES, GRAPH_COPIES, GRAPH_FILLS = 4, 1, 1
 
@@ -157,3 +158,4 @@ def run(bench):
     toggle(bench, "hooks", ["--device-times", "off"], 4, False)
     toggle(bench, "start-paused", ["--start-paused", "--graph-times", "node"], 6, True, starts_paused=True)
     other_client(bench)
+    control_ranges.run(bench)
