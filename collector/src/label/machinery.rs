@@ -1,58 +1,76 @@
-//! Recognizes the frames of PyTorch's compiler, which stacks show as one frame.
+//! Recognizes frames that are the same in all programs, which stacks show as one frame: those of PyTorch's
+//! compiler, and those of a notebook.
 //!
-//! About twenty frames, the same in all programs, lie between the call of a compiled function and its
-//! launches. Code that the compiler generated (`<eval_with_key>`, `torchinductor_…`) is not among them.
+//! About twenty frames lie between the call of a compiled function and its launches, and as many before the
+//! first line of a notebook's cell. Code that the compiler generated (`<eval_with_key>`, `torchinductor_…`)
+//! is not among them.
 
-/// The frame that replaces a run of the compiler's frames.
+/// The frame that replaces a run of the compiler's frames, and of a notebook's.
 pub const DYNAMO: &str = "[dynamo]";
+pub const NOTEBOOK: &str = "[notebook]";
 
-/// The compiler's own files.
-const FOLDERS: [&str; 4] = ["/torch/_dynamo/", "/torch/_functorch/", "/torch/_inductor/", "/torch/fx/"];
-const FILES: [&str; 2] = ["/torch/_compile.py", "/torch/_ops.py"];
-/// Every module has frames in this file, compiled or not. Inside a run they belong to it; alone they make
-/// none.
+/// What files of these folders and of these names are.
+const FOLDERS: [(&str, &str); 7] = [
+    ("/torch/_dynamo/", DYNAMO),
+    ("/torch/_functorch/", DYNAMO),
+    ("/torch/_inductor/", DYNAMO),
+    ("/torch/fx/", DYNAMO),
+    ("/IPython/", NOTEBOOK),
+    ("/ipykernel/", NOTEBOOK),
+    ("/traitlets/", NOTEBOOK),
+];
+const FILES: [(&str, &str); 4] = [
+    ("/torch/_compile.py", DYNAMO),
+    ("/torch/_ops.py", DYNAMO),
+    ("/ipykernel_launcher.py", NOTEBOOK),
+    ("/gputrace/notebook.py", NOTEBOOK),
+];
+/// Every module of PyTorch has frames in the first file, compiled or not, and every server in the folders.
+/// Inside a run they belong to it; alone they make none.
 const MODULE: &str = "/torch/nn/modules/module.py";
+const LOOPS: [&str; 2] = ["/asyncio/", "/tornado/"];
 
-/// What a frame is to the compiler.
+/// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameRole {
-    /// A frame of the compiler.
-    Machinery,
-    /// A frame that may lie between two of the compiler.
+    /// One of those that this text stands for.
+    Machinery(&'static str),
+    /// A frame that may lie between two of them.
     Between,
     Other,
 }
 
 pub fn role(path: &str) -> FrameRole {
-    if FOLDERS.iter().any(|folder| path.contains(folder)) || FILES.iter().any(|file| path.ends_with(file)) {
-        FrameRole::Machinery
-    } else if path.ends_with(MODULE) {
-        FrameRole::Between
-    } else {
-        FrameRole::Other
+    let folder = FOLDERS.iter().find(|(folder, _)| path.contains(folder));
+    match folder.or_else(|| FILES.iter().find(|(file, _)| path.ends_with(file))) {
+        Some((_, text)) => FrameRole::Machinery(text),
+        None if path.ends_with(MODULE) || LOOPS.iter().any(|folder| path.contains(folder)) => {
+            FrameRole::Between
+        }
+        None => FrameRole::Other,
     }
 }
 
-/// Ranges of at least two of the compiler's frames, outermost first, with the frames between them.
-pub fn runs(roles: impl Iterator<Item = FrameRole>) -> Vec<std::ops::Range<usize>> {
+/// Ranges of at least two frames with one text, outermost first, with the frames between them.
+pub fn runs(roles: impl Iterator<Item = FrameRole>) -> Vec<(std::ops::Range<usize>, &'static str)> {
     const LEAST: usize = 2;
-    let mut runs: Vec<(std::ops::Range<usize>, usize)> = Vec::new();
+    let mut runs: Vec<(std::ops::Range<usize>, &'static str, usize)> = Vec::new();
     let mut is_open = false;
     for (index, role) in roles.enumerate() {
         match (role, runs.last_mut()) {
-            (FrameRole::Machinery, Some((run, count))) if is_open => {
+            (FrameRole::Machinery(text), Some((run, open, count))) if is_open && text == *open => {
                 run.end = index + 1;
                 *count += 1;
             }
-            (FrameRole::Machinery, _) => {
-                runs.push((index..index + 1, 1));
+            (FrameRole::Machinery(text), _) => {
+                runs.push((index..index + 1, text, 1));
                 is_open = true;
             }
             (FrameRole::Between, _) => {}
             (FrameRole::Other, _) => is_open = false,
         }
     }
-    runs.into_iter().filter(|(_, count)| *count >= LEAST).map(|(run, _)| run).collect()
+    runs.into_iter().filter(|(_, _, count)| *count >= LEAST).map(|(run, text, _)| (run, text)).collect()
 }
 
 #[cfg(test)]
@@ -60,16 +78,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compiler_frames_are_distinguished_from_generated_code() {
+    fn frames_of_machinery_are_distinguished_from_generated_code() {
         let torch = "/opt/lib/python3.12/site-packages/torch";
         for (path, expected) in [
-            ("/_dynamo/eval_frame.py", FrameRole::Machinery),
-            ("/_functorch/_aot_autograd/utils.py", FrameRole::Machinery),
-            ("/fx/graph_module.py", FrameRole::Machinery),
-            ("/_ops.py", FrameRole::Machinery),
+            ("/_dynamo/eval_frame.py", FrameRole::Machinery(DYNAMO)),
+            ("/_functorch/_aot_autograd/utils.py", FrameRole::Machinery(DYNAMO)),
+            ("/fx/graph_module.py", FrameRole::Machinery(DYNAMO)),
+            ("/_ops.py", FrameRole::Machinery(DYNAMO)),
             ("/nn/modules/module.py", FrameRole::Between),
             ("/nn/modules/linear.py", FrameRole::Other),
             ("/optim/adam.py", FrameRole::Other),
+            ("/../ipykernel/kernelbase.py", FrameRole::Machinery(NOTEBOOK)),
+            ("/../tornado/ioloop.py", FrameRole::Between),
         ] {
             assert_eq!(role(&format!("{torch}{path}")), expected, "{path}");
         }
@@ -79,16 +99,19 @@ mod tests {
     }
 
     #[test]
-    fn run_begins_and_ends_with_compiler_frames() {
-        let found = |roles: &str| {
-            runs(roles.chars().map(|role| match role {
-                'm' => FrameRole::Machinery,
+    fn run_begins_and_ends_with_frames_of_one_text() {
+        let found = |roles: &str| -> Vec<_> {
+            let found = runs(roles.chars().map(|role| match role {
+                'm' => FrameRole::Machinery(DYNAMO),
+                'n' => FrameRole::Machinery(NOTEBOOK),
                 '-' => FrameRole::Between,
                 _ => FrameRole::Other,
-            }))
+            }));
+            found.into_iter().map(|(run, text)| (run.start, run.end, text)).collect()
         };
-        assert_eq!(found("o--m-mm--om-o-mm"), [3..7, 14..16]);
-        assert_eq!(found("mm"), std::slice::from_ref(&(0..2)));
+        assert_eq!(found("o--m-mm--om-o-mm"), [(3, 7, DYNAMO), (14, 16, DYNAMO)]);
+        assert_eq!(found("mm"), [(0, 2, DYNAMO)]);
+        assert_eq!(found("nn--nmmn"), [(0, 5, NOTEBOOK), (5, 7, DYNAMO)]);
         assert!(found("m--o--m").is_empty());
         assert!(found("").is_empty());
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use gputrace_wire::definition::stack::FRAMES_MAX;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::label::machinery::{self, DYNAMO, FrameRole};
+use crate::label::machinery::{self, FrameRole};
 use crate::model::Totals;
 use crate::model::definitions::Definitions;
 use crate::names::readable;
@@ -163,7 +163,7 @@ impl<'a> StackNames<'a> {
         self.with_machinery_folded(frames)
     }
 
-    /// Replaces each run of a compiler's frames by one frame.
+    /// Replaces each run of frames that are the same in all programs by one frame.
     fn with_machinery_folded(&mut self, mut frames: Vec<StackFrame>) -> Vec<StackFrame> {
         let unknown = self.lines.get(self.roles.len()..).unwrap_or_default();
         self.roles.extend(unknown.iter().map(|line| machinery::role(&line.path)));
@@ -171,8 +171,8 @@ impl<'a> StackNames<'a> {
             StackFrame::Line(number) => self.roles.get(*number).copied().unwrap_or(FrameRole::Other),
             _ => FrameRole::Other,
         });
-        for run in machinery::runs(roles).into_iter().rev() {
-            frames.splice(run, [StackFrame::Named(DYNAMO.into())]);
+        for (run, text) in machinery::runs(roles).into_iter().rev() {
+            frames.splice(run, [StackFrame::Named(text.into())]);
         }
         frames
     }
@@ -385,7 +385,8 @@ mod tests {
         }
         trace.code(4, &in_file("<eval_with_key>.1"));
         trace.define(kind::STACK, 10, &[1, 0, 2, 0, 3, 0, 2, 0, 1, 0, 2, 0, 4, 0], b"");
-        let expected = ["f train.py:10", DYNAMO, "f train.py:10", "f a.py:10", "f <eval_with_key>.1:10"];
+        let expected =
+            ["f train.py:10", machinery::DYNAMO, "f train.py:10", "f a.py:10", "f <eval_with_key>.1:10"];
         assert_eq!(trace.texts(10), expected);
     }
 
