@@ -278,8 +278,7 @@ impl SampledDevices {
 
     /// The samples of a device.
     pub fn of(&self, device: &Device) -> Option<&SampledDevice> {
-        let identity =
-            DeviceIdentity { uuid: device.uuid, pci: [device.pci_domain, device.pci_bus, device.pci_device] };
+        let identity = device.identity();
         self.0.iter().find(|known| known.identity == identity)
     }
 
