@@ -45,6 +45,7 @@ mod metrics;
 mod monitor;
 mod names;
 mod native_stacks;
+mod notebooks;
 mod nothing;
 mod nvtx;
 mod other_users;

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sysconfig
 
-__all__ = ["executable", "lib", "run"]
+__all__ = ["executable", "lib", "run", "load_ipython_extension"]
 
 
 def executable():
@@ -47,3 +47,10 @@ def run(command, options=(), **keywords):
     if isinstance(command, (str, bytes)):
         raise TypeError("the command is a list of words; for a shell's line: ['sh', '-c', line]")
     return subprocess.run([executable(), "run", *options, "--", *command], **keywords)
+
+
+def load_ipython_extension(ipython):
+    """What `%load_ext gputrace` calls: adds the cell magic `%%gputrace`."""
+    from gputrace import notebook
+
+    notebook.register(ipython)
