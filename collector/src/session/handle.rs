@@ -78,8 +78,8 @@ impl Handle {
             thread::sleep(RECORDING_STEP);
         };
         if !is_on {
-            // What was recorded until then is in the trace, for those who read it next: the first status may be
-            // of a round of reading that began before.
+            // What was recorded until then is in the trace, for those who read it next: the first status
+            // may be of a round of reading that began before.
             self.status();
             self.status();
         }
