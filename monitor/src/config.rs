@@ -14,8 +14,8 @@ pub struct MonitorConfig {
     pub trace_exporter: TraceExporter,
     /// Between two pictures of a dashboard.
     pub dashboard_refresh: Duration,
-    /// Between two readings of utilisation and power, which NVIDIA's driver averages, of memory, which takes
-    /// it longer, and of why clocks are lowered. Each sample has the multiprocessors' clock.
+    /// Between two readings of utilisation and power, which NVIDIA's driver averages, and of memory, which
+    /// takes it longer. Each sample has the multiprocessors' clock, and why clocks are lowered.
     pub load_interval: Duration,
     /// Between two readings of temperature and fan. Other clocks, the performance state, the video engines'
     /// utilisation and the memory's temperature are read a quarter as often, the link a fiftieth.

@@ -5,6 +5,8 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
 use serde_json::{Value, json};
 
 use crate::harness::folder::Folder;
@@ -231,6 +233,53 @@ fn sampling_is_switched_while_the_program_runs() {
     assert_eq!(metrics(&report)["interval_ns"], 20_000_000);
 }
 
+/// The fields of a protobuf message: numbers, and the bytes of what has a length.
+fn fields(mut message: &[u8]) -> Vec<(u64, u64, &[u8])> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let length = bytes.iter().position(|byte| *byte < 0x80).unwrap() + 1;
+        let (number, rest) = bytes.split_at(length);
+        *bytes = rest;
+        number.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f))
+    }
+    let mut found = Vec::new();
+    while !message.is_empty() {
+        let key = varint(&mut message);
+        let (number, length) = match key & 7 {
+            0 => (varint(&mut message), 0),
+            1 => (0, 8),
+            2 => (0, varint(&mut message) as usize),
+            other => panic!("wire type {other}"),
+        };
+        let (bytes, rest) = message.split_at(length);
+        message = rest;
+        found.push((key >> 3, number, bytes));
+    }
+    found
+}
+
+/// The values of the counters with a name, in the order of the file.
+fn perfetto_counters(trace: &[u8], name: &str) -> Vec<Value> {
+    let number =
+        |of: &[(u64, u64, &[u8])], field| of.iter().find(|known| known.0 == field).map(|known| known.1);
+    let mut tracks = Vec::new();
+    let mut values = Vec::new();
+    for (_, _, packet) in fields(trace) {
+        for (field, _, bytes) in fields(packet) {
+            // A track, or an event.
+            if !matches!(field, 60 | 11) {
+                continue;
+            }
+            let inside = fields(bytes);
+            if field == 60 && inside.iter().any(|known| known.0 == 2 && known.2 == name.as_bytes()) {
+                tracks.extend(number(&inside, 1));
+            } else if field == 11 && number(&inside, 11).is_some_and(|track| tracks.contains(&track)) {
+                values.extend(number(&inside, 30).map(Value::from));
+            }
+        }
+    }
+    values
+}
+
 #[test]
 fn exports_have_every_sample_of_the_report() {
     let folder = Folder::new();
@@ -254,12 +303,33 @@ fn exports_have_every_sample_of_the_report() {
     assert_eq!(before + after, samples);
     assert_eq!(counted(&["--filter", "device=0"]), samples);
     assert_eq!(counted(&["--filter", "device=5"]), 0);
+    assert_eq!(counted(&["--filter", "device=0,process=*flight*"]), samples);
+    assert_eq!(counted(&["--filter", "kernel=*"]), 0, "samples have no kernel");
     for format in ["perfetto", "parquet"] {
         let to = folder.join(format);
         finish(gputrace().args(["export", "--format", format, "-o"]).arg(&to).arg(&trace)).expect_code(0);
     }
-    assert!(fs::metadata(folder.join("parquet/device_samples.parquet")).unwrap().len() > 1000);
+    let table = fs::File::open(folder.join("parquet/device_samples.parquet")).unwrap();
+    let table = SerializedFileReader::new(table).unwrap();
+    let column = |name: &str| {
+        let mut values = Vec::new();
+        for row in table.get_row_iter(None).unwrap() {
+            let row = row.unwrap();
+            match row.get_column_iter().find(|(column, _)| *column == name).unwrap().1 {
+                Field::ULong(value) => values.push(Value::from(*value)),
+                Field::Null => {}
+                other => panic!("{name} is {other}"),
+            }
+        }
+        values
+    };
+    let clocks = column("sm_clock_mhz");
+    assert_eq!(clocks.len() as u64, samples);
+    assert!(clocks.iter().all(|mhz| (1200..=1900).contains(&mhz.as_u64().unwrap())), "{clocks:?}");
+    assert_eq!(column("memory_temperature_c"), Vec::<Value>::new(), "not read, so not known");
     let perfetto = fs::read(folder.join("perfetto")).unwrap();
+    assert_eq!(perfetto_counters(&perfetto, "SM clock"), clocks);
+    assert_eq!(perfetto_counters(&perfetto, "memory temperature"), Vec::<Value>::new());
     let has = |text: &[u8]| perfetto.windows(text.len()).any(|window| window == text);
     assert!(has(b"SM clock") && has(b"clocks lowered") && has(b"power cap"));
 }

@@ -34,7 +34,7 @@ pub use graphs::{GraphAggregate, GraphKey, Graphs};
 pub use idle::{Between, Cause, Idle, Pieces};
 pub use kernels::{Config, KernelAggregate, KernelKey, Kernels};
 pub use occupancy::{Occupancy, occupancy};
-pub use sampled::{DeviceMoment, Energy, Level, SampledDevice, SampledDevices};
+pub use sampled::{DeviceMoment, Energy, Level, SampledDevice, SampledDevices, gap_ns};
 pub use stacks::{Leaf, MANY_STREAMS, NO_DEVICE, Owner, StackKey, Stacks, Weight};
 pub use streams::{Stream, Streams};
 pub use transfers::{Moved, Transfers};

@@ -10,8 +10,7 @@ const DEVICES_MAX: usize = 256;
 /// The latest samples that are kept of each device, by which anomalies are explained: ten minutes at ten
 /// samples a second.
 const RECENT_MAX: usize = 6_000;
-/// Between two samples that are farther apart than this many intervals, and than this time, nothing was
-/// sampled. What the device did there is not counted.
+/// See [`gap_ns`].
 const GAP_INTERVALS: u64 = 4;
 const GAP_NS: u64 = 1_000_000_000;
 /// The usual clock is that of the time before: this long, at least so many samples.
@@ -19,6 +18,12 @@ const USUAL_NS: u64 = 30_000_000_000;
 const USUAL_SAMPLES: usize = 5;
 /// Of the sorted clocks of that time, the one at this share is the usual one: the device may have idled.
 const USUAL_SHARE: f64 = 0.75;
+
+/// Between two samples that are farther apart than this, nothing was sampled. What the device did there is
+/// not counted.
+pub fn gap_ns(interval_ns: u64) -> u64 {
+    interval_ns.saturating_mul(GAP_INTERVALS).max(GAP_NS)
+}
 
 /// The smallest and largest value, and the mean over the samples that have one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -191,7 +196,7 @@ impl SampledDevice {
     /// Adds the time between two samples.
     fn add_time(&mut self, last: &DeviceSample, sample: &DeviceSample) {
         let passed_ns = sample.monotonic_ns - last.monotonic_ns;
-        if passed_ns > self.interval_ns.saturating_mul(GAP_INTERVALS).max(GAP_NS) {
+        if passed_ns > gap_ns(self.interval_ns) {
             self.energy.begin_anew();
             return;
         }
@@ -227,7 +232,7 @@ impl SampledDevice {
         let recent = &self.recent;
         let first = recent.partition_point(|clocks| clocks.monotonic_ns <= start_ns).saturating_sub(1);
         let end = recent.partition_point(|clocks| clocks.monotonic_ns < end_ns).saturating_add(1);
-        let near_ns = self.interval_ns.saturating_mul(GAP_INTERVALS).max(GAP_NS);
+        let near_ns = gap_ns(self.interval_ns);
         let is_near = |clocks: &&RecentSample| {
             clocks.monotonic_ns.saturating_add(near_ns) >= start_ns
                 && clocks.monotonic_ns <= end_ns.saturating_add(near_ns)
@@ -273,8 +278,7 @@ impl SampledDevices {
 
     /// The samples of a device.
     pub fn of(&self, device: &Device) -> Option<&SampledDevice> {
-        let identity =
-            DeviceIdentity { uuid: device.uuid, pci: [device.pci_domain, device.pci_bus, device.pci_device] };
+        let identity = device.identity();
         self.0.iter().find(|known| known.identity == identity)
     }
 

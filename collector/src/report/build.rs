@@ -1,17 +1,18 @@
 //! Makes the report from the model's totals and the aggregates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use gputrace_wire::counter::Counter;
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, DeviceAggregate, Moved, SampledDevice};
-use crate::batch::ProcessEnd;
+use crate::batch::{DeviceIdentity, ProcessEnd};
 use crate::failed_calls;
 use crate::label::StackNames;
 use crate::label::units::{count, duration};
 use crate::label::{Labels, uuid};
+use crate::model::definitions::Device;
 use crate::model::{Evicted, Loss, Process, Totals};
 use crate::report::IdleReport;
 use crate::report::json::*;
@@ -106,6 +107,7 @@ impl Report {
             devices: aggregates
                 .devices
                 .iter()
+                .chain(&only_sampled(totals, aggregates))
                 .enumerate()
                 .map(|(index, device)| {
                     let sampled = aggregates.sampled_devices.of(&device.device);
@@ -215,6 +217,23 @@ fn device_report(
         }),
         metrics: sampled.map(DeviceMetricsReport::new),
     }
+}
+
+/// The devices that were sampled and executed nothing, as the first process to define each describes it.
+fn only_sampled(totals: &Totals, aggregates: &Aggregates) -> Vec<DeviceAggregate> {
+    let defined: BTreeMap<DeviceIdentity, Device> = totals
+        .processes
+        .iter()
+        .rev()
+        .flat_map(|process| process.definitions.devices().map(|device| (device.identity(), device)))
+        .collect();
+    let used: BTreeSet<_> = aggregates.devices.iter().map(|entry| entry.device.identity()).collect();
+    let sampled = aggregates.sampled_devices.iter();
+    sampled
+        .filter(|sampled| sampled.samples > 0 && !used.contains(&sampled.identity))
+        .filter_map(|sampled| defined.get(&sampled.identity).cloned())
+        .map(|device| DeviceAggregate { device, ..DeviceAggregate::default() })
+        .collect()
 }
 
 /// Why devices were not sampled: each reason once.

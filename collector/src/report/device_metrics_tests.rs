@@ -76,6 +76,32 @@ fn device_has_what_was_sampled_and_nothing_else() {
 }
 
 #[test]
+fn device_that_was_sampled_and_not_used_is_in_the_list() {
+    use gputrace_wire::definition::{device, kind};
+    let mut tape = Tape::new(false);
+    python_stacks(&mut tape);
+    tape.launch(42, 256, Some(30_000));
+    let mut fields = [0; 24];
+    (fields[device::ORDINAL], fields[device::UUID_LOW], fields[device::PCI_BUS]) = (1, 77, 0x1b);
+    tape.define(kind::DEVICE, 900, &fields, b"Unused GPU");
+    let (totals, mut aggregates) = tape.play(Counters::default());
+    let before = Report::new(&totals, &aggregates);
+    let unused = DeviceIdentity { uuid: [77, 0], pci: [0, 0x1b, 0] };
+    aggregates.device_samples(&DeviceSamples { samples: Vec::new(), ..samples(unused, 10_000_000, 1200) });
+    let unknown = DeviceIdentity { uuid: [78, 0], pci: [0, 0x1c, 0] };
+    aggregates.device_samples(&samples(unknown, 10_000_000, 1200));
+    assert_eq!(Report::new(&totals, &aggregates).devices, before.devices, "no samples, or no such device");
+    aggregates.device_samples(&samples(unused, 10_000_000, 1200));
+    let report = Report::new(&totals, &aggregates);
+    let [used, device] = &report.devices[..] else { panic!("{:?}", report.devices) };
+    assert_eq!(used, &before.devices[0]);
+    assert_eq!((device.index, device.ordinal, device.name.as_str()), (1, 1, "Unused GPU"));
+    assert_eq!((device.operations, device.busy_ns, device.metrics.as_ref().unwrap().samples), (0, None, 60));
+    let text = report.to_text(&TextOptions::default());
+    assert!(text.contains("Unused GPU, not used\n"), "{text}");
+}
+
+#[test]
 fn anomaly_has_what_the_device_did_at_that_time() {
     let (totals, mut aggregates, start_ns) = played();
     aggregates.device_samples(&samples(identity(&aggregates), start_ns, 1200));

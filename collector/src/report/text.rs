@@ -185,6 +185,9 @@ impl Report {
     }
 
     fn busy(&self, device: &DeviceReport) -> String {
+        if device.operations == 0 {
+            return "not used".to_owned();
+        }
         let Some(busy_ns) = device.busy_ns else {
             return "busy time not known (no device times)".to_owned();
         };

@@ -130,7 +130,6 @@ struct Load {
     memory_percent: Option<u32>,
     memory: GpuMemoryMetrics,
     power_draw_watts: Option<f32>,
-    reasons: Option<ThrottleReasons>,
     /// Why there is nothing of all that.
     failure: Option<GpuMonitorError>,
 }
@@ -179,6 +178,11 @@ impl Source for NvmlSource {
         let mut sample = GpuMetrics::empty(self.info.index);
         let now = sample.timestamp;
         sample.clocks = known(GpuClockMetrics { sm_mhz: self.mhz(&device, Clock::SM), ..Default::default() });
+        let reasons = self.noted("nvmlDeviceGetCurrentClocksEventReasons", raw::clock_reasons(&device));
+        sample.throttle = reasons.map(|reasons| GpuThrottleMetrics {
+            reasons: Some(ThrottleReasons(reasons)),
+            ..GpuThrottleMetrics::default()
+        });
         self.read_load(&device, now);
         self.read_sensors(&device, now);
         let is_unreadable = self.load.get(now).and_then(|(load, _)| load.failure.clone());
@@ -270,13 +274,11 @@ impl NvmlSource {
         }
         let rates = self.noted("nvmlDeviceGetUtilizationRates", device.utilization_rates());
         let power = self.noted("nvmlDeviceGetPowerUsage", device.power_usage());
-        let reasons = self.noted("nvmlDeviceGetCurrentClocksEventReasons", raw::clock_reasons(device));
         let mut load = Load {
             gpu_percent: rates.as_ref().and_then(|rates| plausible::percent(rates.gpu)),
             memory_percent: rates.as_ref().and_then(|rates| plausible::percent(rates.memory)),
             memory: self.noted("nvmlDeviceGetMemoryInfo_v2", memory(device)).unwrap_or_default(),
             power_draw_watts: power.and_then(plausible::watts),
-            reasons: reasons.map(ThrottleReasons),
             failure: None,
         };
         if (load.gpu_percent, load.memory_percent, load.memory.total) == (None, None, None) {
@@ -368,7 +370,7 @@ impl NvmlSource {
         }
         let counters = self.counters.get(now).map(|(counters, _)| counters);
         sample.throttle = known(GpuThrottleMetrics {
-            reasons: load.and_then(|load| load.reasons),
+            reasons: sample.throttle.take().and_then(|throttle| throttle.reasons),
             power_ns: counters.and_then(|counters| counters.power_ns),
             thermal_ns: counters.and_then(|counters| counters.thermal_ns),
         });

@@ -19,7 +19,7 @@ pub struct Complete<'e, A> {
     pub args: A,
 }
 
-/// A value at one moment, by its unit.
+/// Values at one moment: one by its unit, or several by what they are.
 #[derive(Serialize)]
 pub struct CounterEvent {
     pub ph: &'static str,

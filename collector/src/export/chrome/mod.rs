@@ -13,11 +13,13 @@ mod tracks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};
 
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::batch::{DeviceMetric, DeviceSamples};
 use crate::export::{Event, Format, FormatEntry, Target, Trace};
 use crate::flame::entry_name;
+use crate::label::throttle;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation, What};
@@ -43,6 +45,7 @@ pub(super) const FORMAT: FormatEntry = FormatEntry {
             events: 0,
             untimed: 0,
             pushed: Pushed::default(),
+            sampled: FxHashMap::default(),
             ranks: BTreeSet::new(),
             has_rank: false,
             is_first: true,
@@ -72,6 +75,8 @@ struct Chrome {
     events: u64,
     untimed: u64,
     pushed: Pushed,
+    /// By the number of each sampled device: why its clocks are lowered, as far as that was written.
+    sampled: FxHashMap<u32, u64>,
     /// Of the processes in the output.
     ranks: BTreeSet<u32>,
     has_rank: bool,
@@ -206,6 +211,12 @@ impl Chrome {
         self.write(&Metadata { ph: "M", name: "process_labels", pid, tid: 0, args })
     }
 
+    /// Names the tracks of a device.
+    fn device(&mut self, pid: u32, name: &str) -> io::Result<()> {
+        self.name("process_name", pid, 0, name)?;
+        self.labels(pid, &format!("GPU {pid}"))
+    }
+
     /// The track of a thread.
     fn thread(&mut self, process: u32, thread: u32, trace: &Trace<'_>) -> (u32, u32) {
         let known = trace.process(process);
@@ -337,6 +348,10 @@ impl Chrome {
     fn samples(&mut self, samples: &DeviceSamples, trace: &Trace<'_>) -> io::Result<()> {
         let Some((process, ordinal)) = trace.users_of(&samples.device).next() else { return Ok(()) };
         let (pid, _) = self.tracks.device(process, ordinal, || samples.device.uuid);
+        // The device may have executed nothing, and have no name by that.
+        if self.sampled.insert(pid, self.sampled.get(&pid).copied().unwrap_or(0)).is_none() {
+            self.device(pid, trace.device_name(process, ordinal))?;
+        }
         for sample in &samples.samples {
             let since = i128::from(trace.sample_unix_ns(sample.monotonic_ns)) - i128::from(self.base_ns);
             let ts = since as f64 / 1e3;
@@ -344,6 +359,14 @@ impl Chrome {
                 let Some(value) = sample.get(metric) else { continue };
                 let args = BTreeMap::from([(unit, value as f64 / divisor)]);
                 self.write(&CounterEvent { ph: "C", name: metric.name(), pid, tid: 0, ts, args })?;
+            }
+            // An idle device lowers its clocks by itself. Nothing is known while it cannot be read.
+            let reasons = sample.get(DeviceMetric::ThrottleReasons).unwrap_or(0) & !throttle::IDLE;
+            if self.sampled.insert(pid, reasons) != Some(reasons) {
+                let known = throttle::REASONS.iter().filter(|(bit, _)| *bit != throttle::IDLE);
+                let args = known.map(|(bit, name)| (*name, if reasons & bit == 0 { 0.0 } else { 1.0 }));
+                let name = "clocks lowered";
+                self.write(&CounterEvent { ph: "C", name, pid, tid: 0, ts, args: args.collect() })?;
             }
         }
         Ok(())
@@ -361,8 +384,7 @@ impl Chrome {
         let (pid, _) = self.tracks.device(process, operation.device, uuid);
         let (tid, is_new) = self.tracks.stream(process, pid, operation.context, operation.stream);
         if is_new {
-            self.name("process_name", pid, 0, trace.device_name(process, operation.device))?;
-            self.labels(pid, &format!("GPU {pid}"))?;
+            self.device(pid, trace.device_name(process, operation.device))?;
             let call = operation.call.as_ref().filter(|call| call.stream != 0 && operation.graph.is_none());
             let mut name = match call {
                 Some(call) => trace.stream_name(process, call.stream).to_owned(),

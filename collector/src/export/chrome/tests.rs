@@ -167,6 +167,45 @@ fn chrome_counts_operations_without_times() {
     assert_eq!(sums(&events(&exported), "kernel").values().next(), Some(&(1, 1_001)));
 }
 
+#[test]
+fn chrome_counts_what_was_sampled_in_the_track_of_the_device() {
+    use crate::batch::{DeviceIdentity, DeviceMetric, DeviceSample, DeviceSamples};
+    use gputrace_wire::definition::{device, kind};
+    let mut tape = crate::report::tests::tape::Tape::new(true);
+    let mut fields = [0; 24];
+    (fields[device::ORDINAL], fields[device::UUID_LOW]) = (3, 77);
+    tape.define(kind::DEVICE, 900, &fields, b"Unused GPU");
+    let sample = |at_us: u64| DeviceSample::new(1_000_000_000 + at_us * 1_000);
+    let samples = vec![
+        sample(1).with(DeviceMetric::Power, Some(287_500)).with(DeviceMetric::ThrottleReasons, Some(0x5)),
+        sample(2).with(DeviceMetric::ThrottleReasons, Some(0x4)),
+        sample(3),
+    ];
+    let device = DeviceIdentity { uuid: [77, 0], ..DeviceIdentity::default() };
+    let unknown = DeviceSamples { samples: samples.clone(), ..DeviceSamples::default() };
+    let samples = DeviceSamples { device, samples, ..DeviceSamples::default() };
+    let mut batches = tape.batches_of_session();
+    batches.extend(tape.batches_of_process());
+    let before = events(&exported(&FORMAT, &batches));
+    // Before the end of the process.
+    let ended = |batch: &Batch| matches!(batch, Batch::ProcessEnd { .. });
+    let at = batches.iter().position(ended).unwrap_or(batches.len());
+    batches.splice(at..at, [Batch::DeviceSamples(samples), Batch::DeviceSamples(unknown)]);
+    let after = events(&exported(&FORMAT, &batches));
+    let counters: Vec<_> = after.iter().filter(|event| event["ph"] == "C").collect();
+    let [power, lowered, ended] = &counters[..] else { panic!("{counters:#?}") };
+    assert_eq!((text(power, "name"), &power["args"]), ("power", &serde_json::json!({"W": 287.5})));
+    for (event, is_capped) in [(lowered, 1.0), (ended, 0.0)] {
+        assert_eq!((text(event, "name"), &event["args"]["power cap"]), ("clocks lowered", &is_capped.into()));
+        assert!(event["args"]["idle"].is_null() && event["args"]["display"] == 0.0, "{event}");
+    }
+    assert_eq!(ns(&ended["ts"]) - ns(&lowered["ts"]), 2_000);
+    let names: Vec<_> =
+        after.iter().filter(|event| event["pid"] == power["pid"] && event["ph"] == "M").collect();
+    assert_eq!(names[0]["args"]["name"], "GPU 3 Unused GPU");
+    assert_eq!(after.len(), before.len() + counters.len() + names.len(), "and nothing else");
+}
+
 proptest! {
     #[test]
     fn chrome_escapes_hostile_names(name in names()) {

@@ -15,10 +15,10 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 
 use crate::aggregate::Aggregates;
-use crate::batch::Batch;
+use crate::batch::{Batch, DeviceIdentity, DeviceMetric, DeviceSample, DeviceSamples};
 use crate::export::Destination;
 use crate::export::parquet::folder::open;
-use crate::export::parquet::schema::{ColumnKind, STACKS, TABLES, TableSchema};
+use crate::export::parquet::schema::{ColumnKind, DEVICE_SAMPLES, STACKS, TABLES, TableSchema};
 use crate::export::parquet::table::{Datum, ParquetTable};
 use crate::export::testing::{export, fixture, scratch};
 use crate::model::Totals;
@@ -271,6 +271,34 @@ fn parquet_keeps_times_before_the_epoch_and_missing_times() {
     let (_guard, folder) = scratch("tables");
     export_to(&folder, &batches);
     assert_eq!(number(&rows(&folder, "calls")[0], "start_ns"), Some(-5_000_000_000));
+}
+
+#[test]
+fn parquet_has_each_sample_of_a_device_and_no_value_that_is_not_known() {
+    let device = DeviceIdentity { uuid: [7, 9], pci: [0, 0x1b, 0] };
+    let known = DeviceSample::new(1_000_000_000).with(DeviceMetric::Power, Some(0));
+    let all = DeviceMetric::ALL.iter().zip(1..);
+    let all = all
+        .fold(DeviceSample::new(1_000_000_500), |sample, (metric, value)| sample.with(*metric, Some(value)));
+    let samples = vec![known, DeviceSample::new(1_000_000_250), all];
+    let samples = DeviceSamples { device, samples, ..DeviceSamples::default() };
+    let tape = Tape::new(false);
+    let (_guard, folder) = scratch("tables");
+    let mut batches = tape.batches();
+    batches.push(Batch::DeviceSamples(samples));
+    let (_, _, events) = export_to(&folder, &batches);
+    let rows = rows(&folder, "device_samples");
+    assert_eq!((rows.len(), events), (3, 3));
+    let columns: Vec<&str> = DEVICE_SAMPLES.columns[3..].iter().map(|column| column.name).collect();
+    assert_eq!(columns.len(), DeviceMetric::ALL.len());
+    let values = |at: usize| columns.iter().map(|column| number(&rows[at], column)).collect::<Vec<_>>();
+    assert_eq!(values(0)[..2], [Some(0), None], "a value of 0 is one");
+    assert!(values(0)[1..].iter().chain(&values(1)).all(Option::is_none));
+    assert_eq!(values(2), (1..=15).map(Some).collect::<Vec<_>>(), "in the order of the columns");
+    let times: Vec<_> = rows.iter().map(|row| number(row, "time_ns").unwrap()).collect();
+    assert_eq!((times[1] - times[0], times[2] - times[0]), (250, 500));
+    assert_eq!(text(&rows[0], "pci_bus_id"), "0000:1b:00.0");
+    assert_eq!(text(&rows[0], "uuid"), crate::label::uuid([7, 9]));
 }
 
 #[test]

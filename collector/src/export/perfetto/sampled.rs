@@ -6,6 +6,7 @@ use std::io;
 
 use rustc_hash::FxHashMap;
 
+use crate::aggregate::gap_ns;
 use crate::batch::{DeviceIdentity, DeviceMetric, DeviceSample, DeviceSamples};
 use crate::export::Trace;
 use crate::export::perfetto::sequence::{EventType, Name};
@@ -62,10 +63,12 @@ impl SampledTracks {
                 new.insert(SampledTrack { track, counters, reasons, last_ns: 0 })
             }
         };
-        samples
-            .samples
-            .iter()
-            .try_for_each(|sample| device.add(tracks, sample, trace.sample_unix_ns(sample.monotonic_ns)))
+        let gap_ns = gap_ns(samples.interval_ns);
+        samples.samples.iter().try_for_each(|sample| {
+            let at_ns = trace.sample_unix_ns(sample.monotonic_ns);
+            device.pass_to(tracks, at_ns, gap_ns)?;
+            device.add(tracks, sample, at_ns)
+        })
     }
 
     /// Ends the slices that are open.
@@ -75,8 +78,22 @@ impl SampledTracks {
 }
 
 impl SampledTrack {
-    fn add(&mut self, tracks: &mut Tracks, sample: &DeviceSample, at_ns: u64) -> io::Result<()> {
+    /// Ends the slices at the last sample if nothing was sampled from there on.
+    fn pass_to(&mut self, tracks: &mut Tracks, at_ns: u64, gap_ns: u64) -> io::Result<()> {
+        match at_ns.checked_sub(self.last_ns) {
+            Some(passed_ns) if passed_ns <= gap_ns => {}
+            Some(_) => self.set_reasons(tracks, 0, self.last_ns)?,
+            None => {
+                // Another trace, whose slices may overlap with those that are there.
+                self.set_reasons(tracks, 0, self.last_ns)?;
+                self.reasons = [None; throttle::REASONS.len()];
+            }
+        }
         self.last_ns = at_ns;
+        Ok(())
+    }
+
+    fn add(&mut self, tracks: &mut Tracks, sample: &DeviceSample, at_ns: u64) -> io::Result<()> {
         for (place, (metric, unit, divisor)) in COUNTERS.into_iter().enumerate() {
             let (Some(value), Some(counter)) = (sample.get(metric), self.counters.get_mut(place)) else {
                 continue;
@@ -91,11 +108,8 @@ impl SampledTrack {
             let value = i64::try_from((value + divisor / 2) / divisor).unwrap_or(i64::MAX);
             tracks.counter_value(track, at_ns, value)?;
         }
-        // A sample that lacks the reasons says nothing of them.
-        match sample.get(DeviceMetric::ThrottleReasons) {
-            Some(reasons) => self.set_reasons(tracks, reasons, at_ns),
-            None => Ok(()),
-        }
+        // As in the report, a reason counts up to the next sample, and not while the device cannot be read.
+        self.set_reasons(tracks, sample.get(DeviceMetric::ThrottleReasons).unwrap_or(0), at_ns)
     }
 
     /// Begins and ends slices, so that those of `reasons` are open. An idle device lowers its clocks by

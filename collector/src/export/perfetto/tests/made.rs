@@ -295,7 +295,34 @@ fn sampled_device_has_counters_and_slices_while_its_clocks_are_lowered() {
     assert!(exported.tracks_named("temperature").is_empty(), "nothing is made up");
     let lowered: Vec<_> =
         exported.slices.iter().map(|slice| (&*slice.name, slice.start_ns, slice.duration_ns)).collect();
-    assert_eq!(lowered, [("power cap", 200, Some(200)), ("thermal, by hardware", 200, Some(300))]);
+    // Nothing is known of them at 300.
+    let expected =
+        [("power cap", 200, 100), ("thermal, by hardware", 200, 100), ("thermal, by hardware", 400, 100)];
+    assert_eq!(lowered, expected.map(|(name, start_ns, length)| (name, start_ns, Some(length))));
+}
+
+#[test]
+fn lowered_clocks_end_where_nothing_is_sampled_and_overlapping_traces_have_their_own() {
+    let mut made = MadeEvents::new();
+    let second_ns = 1_000_000_000;
+    let mut sampled = |times: &[u64]| {
+        let capped =
+            |at: &u64| DeviceSample::new(at * second_ns).with(DeviceMetric::ThrottleReasons, Some(0x4));
+        let samples = times.iter().map(capped).collect();
+        let samples = DeviceSamples { samples, interval_ns: second_ns, ..DeviceSamples::default() };
+        made.event(|_| Event::Samples(&samples));
+    };
+    // Sampling was switched off between 12 and 100; the second trace began before the first.
+    sampled(&[10, 11, 12, 100, 104]);
+    sampled(&[8, 9, 11]);
+    let exported = made.finish();
+    let lowered: Vec<_> = exported
+        .slices
+        .iter()
+        .map(|slice| (slice.start_ns / second_ns, slice.duration_ns.unwrap() / second_ns, slice.depth))
+        .collect();
+    assert_eq!(lowered, [(10, 2, 0), (100, 4, 0), (8, 3, 0)]);
+    assert_eq!(exported.tracks_named("clocks lowered").len(), 2);
 }
 
 #[test]
