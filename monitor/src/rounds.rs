@@ -17,7 +17,7 @@ use crate::worker::{Command, Seat, Taken};
 /// A round that waits for one device for so long is stuck.
 const STUCK: Duration = Duration::from_millis(200);
 /// Between two looks whether a round is stuck.
-const LOOKS_EVERY: Duration = Duration::from_secs(1);
+const LOOKS_EVERY: Duration = Duration::from_millis(500);
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// How long a thread without anything to sample sleeps; it is woken when there is something.
 const IDLE: Duration = Duration::from_secs(3600);
