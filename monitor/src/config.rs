@@ -17,8 +17,8 @@ pub struct MonitorConfig {
     /// Between two readings of utilisation and power, which NVIDIA's driver averages, and of memory, which
     /// takes it longer. Each sample has the multiprocessors' clock, and why clocks are lowered.
     pub load_interval: Duration,
-    /// Between two readings of temperature and fan. Other clocks, the performance state, the video engines'
-    /// utilisation and the memory's temperature are read a quarter as often, the link a fiftieth.
+    /// Between two readings of temperatures and fan. Other clocks, the performance state and the video
+    /// engines' utilisation are read a quarter as often, the link a fiftieth.
     pub sensor_interval: Duration,
     /// Between two readings of what takes a driver long (PCIe throughput: over 20 ms each way); `None`:
     /// never.

@@ -140,7 +140,6 @@ struct EngineState {
     encoder_percent: Option<u32>,
     decoder_percent: Option<u32>,
     power_state: Option<u32>,
-    memory_temperature_celsius: Option<u32>,
     graphics_mhz: Option<u32>,
     memory_mhz: Option<u32>,
     video_mhz: Option<u32>,
@@ -301,7 +300,6 @@ impl NvmlSource {
                 encoder_percent: used(device.encoder_utilization()),
                 decoder_percent: used(device.decoder_utilization()),
                 power_state: power_state.filter(|state| *state <= 15),
-                memory_temperature_celsius: memory_temperature(device),
                 graphics_mhz: self.mhz(device, Clock::Graphics),
                 memory_mhz: self.mhz(device, Clock::Memory),
                 video_mhz: self.mhz(device, Clock::Video),
@@ -314,7 +312,7 @@ impl NvmlSource {
                 temperature_celsius: celsius.and_then(plausible::celsius),
                 temperature_threshold_shutdown: self.fixed.shutdown,
                 temperature_threshold_slowdown: self.fixed.slowdown,
-                memory_temperature_celsius: None,
+                memory_temperature_celsius: memory_temperature(device),
                 fan_speed_percent: fan(device),
                 age: None,
             });
@@ -360,9 +358,7 @@ impl NvmlSource {
             ..sample.clocks.take().unwrap_or_default()
         });
         sample.thermal = self.thermal.get(now).and_then(|(thermal, age)| {
-            let memory_temperature_celsius = state.and_then(|state| state.memory_temperature_celsius);
-            let thermal = known(GpuThermalMetrics { memory_temperature_celsius, ..thermal.clone() });
-            thermal.map(|thermal| GpuThermalMetrics { age: Some(age), ..thermal })
+            known(thermal.clone()).map(|thermal| GpuThermalMetrics { age: Some(age), ..thermal })
         });
         if let Some((Some(processes), age)) = self.listed.get(now) {
             sample.processes = Some(processes.clone());
