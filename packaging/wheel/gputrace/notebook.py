@@ -13,6 +13,7 @@ import re
 import shlex
 import subprocess
 import tempfile
+import time
 
 from IPython.core.error import UsageError
 from IPython.display import display
@@ -103,10 +104,9 @@ class Flamegraph:
 
 
 def height_of(svg):
-    """The height that the drawing's first tag names."""
-    found = svg.split(">", 1)[0].split('height="', 1)
-    digits = found[1].split('"', 1)[0] if len(found) == 2 else ""
-    return int(digits) if digits.isdigit() else HEIGHT_MAX
+    """The height that the drawing names, with a margin for the frame's own."""
+    found = re.search(r'<svg[^>]* height="([0-9]+)"', svg)
+    return int(found.group(1)) + 20 if found else HEIGHT_MAX
 
 
 def is_preloaded():
@@ -133,14 +133,14 @@ def seconds(value):
     return "{:.3g} {}".format(value * factor, unit)
 
 
-def summary(folded, begin, end, status):
-    """One line about a cell."""
+def summary(folded, took, begin, end, status):
+    """One line about a cell that took so many seconds."""
     weight = sum(int(line.rsplit(" ", 1)[1]) for line in folded.splitlines()) / 1e6
-    text = "GPU time {}".format(seconds(weight))
+    text = "GPU time {} in {}".format(seconds(weight), seconds(took))
     if begin is None:
         text += "; recorded from the first use of CUDA to {:.3f} s of the session".format(end)
     else:
-        text += " in {}; recorded from {:.3f} to {:.3f} s of the session".format(seconds(end - begin), begin, end)
+        text += "; recorded from {:.3f} to {:.3f} s of the session".format(begin, end)
     lost = sum(status["recording"]["dropped"].values()) + status["recording"]["not_in_trace"]
     return text + ("; nothing lost" if lost == 0 else "; {:,} events lost".format(lost))
 
@@ -152,21 +152,22 @@ def run_cell(ipython, line, cell):
         print(UNTRACED)
         return finish(ipython.run_cell(cell))
     recorder = Recorder()
-    begin = recorder.start()
+    begin, began = recorder.start(), time.perf_counter()
     try:
         result = ipython.run_cell(cell)
         wait_for_device()
     finally:
+        took = time.perf_counter() - began
         end = recorder.stop()
     if end is None:
         print("gputrace: the cell made no use of CUDA, or its session has ended; there is nothing to show")
         return finish(result)
-    # Without work of the device the flamegraph is one of host time, in which there is only our own wait.
+    # Without work of the device the flamegraph is one of host time, and has our own wait in it.
     svg, folded, status = recorder.draw(begin, end, options)
-    if any(wait_for_device.__name__ not in frames for frames in folded.splitlines()):
-        display(Flamegraph(svg, summary(folded, begin, end, status)))
+    if folded and " of GPU time" in svg:
+        display(Flamegraph(svg, summary(folded, took, begin, end, status)))
     else:
-        print("gputrace: the GPU did nothing in this cell")
+        print("gputrace: the GPU did nothing in this cell, or its times are not known (gputrace doctor says why)")
     return finish(result)
 
 
