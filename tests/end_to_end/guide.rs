@@ -9,11 +9,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::harness::folder::Folder;
+use crate::harness::nvml;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
+use crate::harness::session::{Session, ctl};
 use crate::harness::tool::{clean_command, count, gputrace, report, simulated_folder};
 
 const LEFT_OUT: [&str; 5] = ["localhost", "/run/user/", "/var/lib/", "gputrace ctl ", "TRACE_GPU=1"];
+/// Those that go on until somebody ends them, or need a terminal.
+const ENDLESS: [&str; 3] = ["gputrace monitor ", "gputrace top  ", "--live"];
 
 /// A script for Slurm, as packaging/slurm has it.
 fn slurm(name: &str) -> PathBuf {
@@ -38,6 +42,7 @@ fn commands_run(page: &str, expected: usize) {
         ("srun", "exec \"$@\""),
         ("gputrace-task", &format!("exec {} \"$@\"", slurm("gputrace-task").display())),
         ("hostname", "echo machine"),
+        ("app", &traced),
     ] {
         let path = programs.join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -52,13 +57,20 @@ fn commands_run(page: &str, expected: usize) {
     for name in ["a.gputrace", "b.gputrace"] {
         fs::copy(earlier.join("trace.gputrace"), folder.join(name)).unwrap();
     }
+    let nvml = folder.join("nvml.script");
+    fs::write(&nvml, nvml::DEVICE).unwrap();
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ "));
+    let is_left_out = |command: &&str| LEFT_OUT.iter().chain(&ENDLESS).any(|part| command.contains(part));
     let mut run = 0;
-    for command in commands.filter(|command| !LEFT_OUT.iter().any(|part| command.contains(part))) {
+    for command in commands.filter(|command| !is_left_out(command)) {
         let mut shell = clean_command("sh");
+        shell.env("GPUTRACE_NVML", nvml::library()).env("GPUTRACE_SIM_NVML", &nvml);
+        shell.env("GPUTRACE_SYSFS", folder.path());
         shell.args(["-c", command]).env("PATH", &path).env("LD_LIBRARY_PATH", simulated_folder());
         let ended = finish(shell.current_dir(folder.path()));
-        assert_eq!(ended.code(), Some(0), "{command}\n{}", ended.stderr);
+        // A program that frees nothing has leaked.
+        let code = if command.contains("--fail-on 'leaked>0'") { 4 } else { 0 };
+        assert_eq!(ended.code(), Some(code), "{command}\n{}", ended.stderr);
         run += 1;
     }
     assert_eq!(run, expected);
@@ -144,6 +156,36 @@ fn slurm_prolog_traces_the_tasks_of_jobs_that_ask_for_it() {
 fn slurm_task_without_a_command_explains_itself() {
     let ended = finish(&mut clean_command(slurm("gputrace-task"))).expect_code(2);
     assert!(ended.stderr.contains("srun gputrace-task python train.py"), "{}", ended.stderr);
+}
+
+#[test]
+fn commands_of_the_monitoring_guide_run() {
+    commands_run(include_str!("../../docs/guide/monitoring.md"), 5);
+}
+
+#[test]
+fn commands_of_the_memory_guide_run() {
+    commands_run(include_str!("../../docs/guide/memory.md"), 8);
+}
+
+/// Those that begin a session run as they stand, and those with PID ask a session that goes on.
+#[test]
+fn commands_of_the_control_guide_run() {
+    let page = include_str!("../../docs/guide/control.md");
+    commands_run(page, 5);
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &[], compiled("toggled", Link::Driver), &[]);
+    assert_eq!(session.line(), "ready");
+    let asked = page.lines().filter_map(|line| line.strip_prefix("$ gputrace ctl PID "));
+    let mut run = 0;
+    for words in asked {
+        let words: Vec<&str> = words.split_whitespace().take_while(|word| *word != "#").collect();
+        ctl(session.pid(), &words).expect_code(0);
+        run += 1;
+    }
+    assert_eq!(run, 5);
+    session.release();
+    assert!(session.end().0.success());
 }
 
 #[test]
