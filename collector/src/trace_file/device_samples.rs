@@ -71,7 +71,8 @@ fn take_column(
     for sample in samples {
         let value = bytes.varint()?.checked_sub(1).map(|difference| {
             last = last.wrapping_add(unzigzag(difference));
-            last.cast_unsigned()
+            // A damaged file may have values that no writer writes; a negative one is among the largest.
+            last.cast_unsigned().min(VALUE_MAX)
         });
         set(sample, value);
     }
@@ -112,6 +113,9 @@ mod tests {
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Some(samples) = take(&bytes) {
                 prop_assert!(samples.samples.len() <= bytes.len());
+                let mut again = Vec::new();
+                put(&mut again, &samples);
+                prop_assert_eq!(take(&again), Some(samples));
             }
         }
     }
@@ -144,6 +148,22 @@ mod tests {
         bytes[columns] = 2;
         bytes.extend([0x7f, 3, 0xff]);
         assert_eq!(take(&bytes), Some(known));
+    }
+
+    #[test]
+    fn value_that_no_writer_writes_is_read_as_the_largest_one() {
+        let mut bytes = Vec::new();
+        let samples = vec![DeviceSample::new(5)];
+        put(&mut bytes, &DeviceSamples { samples, ..DeviceSamples::default() });
+        // The time's difference, before the number of columns: -1 instead of 5.
+        let time = bytes.len() - 2;
+        assert_eq!(bytes[time..], [1 + 2 * 5, 0]);
+        bytes[time] = 2;
+        let read = take(&bytes).unwrap();
+        assert_eq!(read.samples, [DeviceSample::new(VALUE_MAX)]);
+        let mut again = Vec::new();
+        put(&mut again, &read);
+        assert_eq!(take(&again), Some(read));
     }
 
     #[test]
