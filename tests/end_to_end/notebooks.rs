@@ -99,7 +99,9 @@ fn cell_of_a_traced_kernel_shows_its_own_flamegraph() {
     else {
         return;
     };
-    let [early, one, two, failed, failure, misspelt] = &shown[..] else { panic!("{shown:#?}") };
+    let [early, one, two, failed, failure, misspelt, filtered, last] = &shown[..] else {
+        panic!("{shown:#?}")
+    };
     assert_shows(early, "early", &["cell_one", "between", "cell_two"]);
     assert_shows(one, "cell_one", &["early", "between", "cell_two"]);
     assert_shows(two, "cell_two", &["early", "between", "cell_one"]);
@@ -108,10 +110,13 @@ fn cell_of_a_traced_kernel_shows_its_own_flamegraph() {
     assert_shows(failed, "cell_one", &["early", "between", "cell_two"]);
     assert_eq!(failure["error"], "the cell ended with an error");
     assert!(misspelt["error"].as_str().unwrap().contains("--no-such-option"), "{misspelt}");
+    assert_shows(filtered, "cell_two", &["early", "between", "cell_one"]);
+    assert_shows(last, "cell_two", &["early", "between", "cell_one"]);
     let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0).stdout;
     let report: Value = serde_json::from_str(&report).unwrap();
     // The session records on between its cells.
-    assert_eq!(count(&report, "launches"), 3 + 5 + 7 + 11 + 2 + 1, "{report:#}");
+    assert_eq!(count(&report, "launches"), 3 + 5 + 7 + 11 + 2 + 1 + 10 + 8, "{report:#}");
+    assert_eq!(count(&report["recording"], "paused_launches"), 16, "it was paused by hand");
     assert_eq!(report["complete"], true);
 }
 
@@ -128,8 +133,8 @@ fn session_that_began_paused_records_the_cells_alone() {
     let report: Value = serde_json::from_str(&report).unwrap();
     let paused = count(&report["recording"], "paused_launches");
     // A program that joins a session is told some 50 ms later that it records.
-    assert!((7..=3 + 7).contains(&paused), "{report:#}");
-    assert_eq!(count(&report, "launches") + paused, 3 + 5 + 7 + 11 + 2 + 1);
+    assert!((7 + 16..=3 + 7 + 16).contains(&paused), "{report:#}");
+    assert_eq!(count(&report, "launches") + paused, 3 + 5 + 7 + 11 + 2 + 1 + 10 + 8 + 16);
 }
 
 #[test]

@@ -64,6 +64,11 @@ for cell in [
     "%%gputrace\nprint('no GPU here')",
     "%%gputrace\nlaunch('cell_one', 2); raise ValueError('wrong')",
     "%%gputrace --no-such-option\nlaunch('cell_one', 1)",
+    "%%gputrace --filter kernel=cell_two\nlaunch('cell_one', 4); launch('cell_two', 6)",
+    # What somebody paused stays paused after the cell.
+    "import gputrace.notebook; gputrace.notebook.Recorder().ctl('stop')",
+    "%%gputrace\nlaunch('cell_two', 8)",
+    "launch('between', 16)",
 ]:
     with contextlib.redirect_stdout(sys.stderr):
         ended = shell.run_cell(cell)

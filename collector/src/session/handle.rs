@@ -33,6 +33,9 @@ pub struct Handle {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RecordingChange {
     pub recording: bool,
+    /// What the order before this one asked for; `None` if there was none, so that programs did as they were
+    /// started.
+    pub was_recording: Option<bool>,
     /// Seconds since the session's begin, at which all processes below had changed: the time of `--from` and
     /// `--to`.
     pub at_s: f64,
@@ -66,6 +69,7 @@ impl Handle {
 
     /// Pauses the session's processes, or makes them record, and waits until they all do, `limit` at most.
     pub fn set_recording(&self, is_on: bool, limit: Duration) -> RecordingChange {
+        let before = self.shared.recording().wanted;
         let wanted = self.shared.order_recording(!is_on);
         let deadline = Instant::now() + limit;
         let order = loop {
@@ -85,6 +89,7 @@ impl Handle {
         }
         RecordingChange {
             recording: is_on,
+            was_recording: (before != 0).then_some(before & 1 == 0),
             at_s: self.seconds(),
             processes: order.processes,
             unanswered: order.waiting,

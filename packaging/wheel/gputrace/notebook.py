@@ -35,8 +35,10 @@ class Recorder:
         # The session itself, where the variable names it: before its first use of CUDA, a process is in none.
         folder = re.search(r"/gputrace-([0-9]+)-[^/]*/", os.environ.get("GPUTRACE_SESSION", ""))
         self.session = int(folder.group(1)) if folder else self.pid
-        # A session that began paused records the cells alone; any other one goes on after the cell.
-        self.begins_paused = os.environ.get("GPUTRACE_START_PAUSED", "off") not in ("off", "0", "no", "false", "")
+        # How the session was started: paused until somebody or something starts it, or recording.
+        self.begins_paused = is_on("GPUTRACE_START_PAUSED") or is_on("GPUTRACE_CAPTURE_RANGE") or is_on("GPUTRACE_DELAY")
+        # Whether it recorded before the cell, so that it is left as it was found.
+        self.was_recording = not self.begins_paused
 
     def gputrace(self, *words):
         """Runs gputrace, and returns its exit code, its stdout and its stderr."""
@@ -57,12 +59,14 @@ class Recorder:
     def start(self):
         """Seconds since the session's begin from which on this process is recorded; None if it is not recorded yet."""
         answer = self.ctl("start")
+        if answer is not None and answer.get("was_recording") is not None:
+            self.was_recording = answer["was_recording"]
         return answer and answer["at_s"]
 
     def stop(self):
         """The same for the end. The trace is on disk then."""
         answer = self.ctl("stop")
-        if answer is not None and not self.begins_paused:
+        if answer is not None and self.was_recording:
             self.ctl("start")
         return answer and answer["at_s"]
 
@@ -71,7 +75,16 @@ class Recorder:
         status = self.ctl("status")
         if status is None:
             raise UsageError("gputrace: the session has ended")
-        part = ["--to", "{:.6f}".format(end), "--filter", "process={}".format(self.pid)]
+        part = ["--to", "{:.6f}".format(end)]
+        # All of one filter must hold, and of several filters one: so each of the cell's gets this process.
+        options, own = list(options), "process={}".format(self.pid)
+        for at, word in enumerate(options):
+            if word == "--filter" and at + 1 < len(options):
+                options[at + 1] = own + "," + options[at + 1]
+            elif word.startswith("--filter="):
+                options[at] = "--filter=" + own + "," + word[len("--filter="):]
+        if not any(word.startswith("--filter") for word in options):
+            part += ["--filter", own]
         if begin is not None:
             part += ["--from", "{:.6f}".format(begin)]
         with tempfile.TemporaryDirectory() as folder:
@@ -85,6 +98,11 @@ class Recorder:
                 with open(path, encoding="utf-8") as file:
                     outputs.append(file.read())
         return outputs[0], outputs[1], status
+
+
+def is_on(variable):
+    """Whether a variable of gputrace is set to something that is not off."""
+    return os.environ.get(variable, "") not in ("", "off", "0", "no", "false")
 
 
 class Flamegraph:
@@ -142,7 +160,7 @@ def summary(folded, took, begin, end, status):
     else:
         text += "; recorded from {:.3f} to {:.3f} s of the session".format(begin, end)
     lost = sum(status["recording"]["dropped"].values()) + status["recording"]["not_in_trace"]
-    return text + ("; nothing lost" if lost == 0 else "; {:,} events lost".format(lost))
+    return text + ("; nothing lost" if lost == 0 else "; the session has lost {:,} events".format(lost))
 
 
 def run_cell(ipython, line, cell):
@@ -152,7 +170,12 @@ def run_cell(ipython, line, cell):
         print(UNTRACED)
         return finish(ipython.run_cell(cell))
     recorder = Recorder()
-    begin, began = recorder.start(), time.perf_counter()
+    try:
+        begin = recorder.start()
+    except UsageError as error:
+        print("{}\ngputrace: the cell runs, and is not recorded".format(error))
+        return finish(ipython.run_cell(cell))
+    began = time.perf_counter()
     try:
         result = ipython.run_cell(cell)
         wait_for_device()
