@@ -52,7 +52,10 @@ class Recorder:
         code, out, said = self.gputrace("ctl", self.session, question, "--json")
         if code == 66:
             return None
-        if code != 0:
+        if code == 1 and out.strip():
+            # Another program of the session did not answer; the others have changed.
+            print(said)
+        elif code != 0:
             raise UsageError("gputrace ctl {}: {}".format(question, said))
         return json.loads(out)
 
