@@ -148,13 +148,22 @@ fn ask_all(question: &Question) -> Result<u8, Failure> {
     Ok(worst)
 }
 
+fn ask(pid: i32, socket: &Path, question: &str, limit: Duration) -> Result<Value, Failure> {
+    control::ask(socket, question, limit).map_err(|error| {
+        Failure::new(format!("the session of process {pid} did not answer: {}", reason(&error)))
+    })
+}
+
+/// Why a session did not do what it was asked for.
+fn why(answer: &Value) -> &str {
+    answer["error"].as_str().unwrap_or("it did not say why")
+}
+
 /// Writes what the flight recorder holds. Returns the folder's name.
 fn dump(pid: i32, socket: &Path, is_json: bool) -> Result<String, Failure> {
-    let answer = control::ask(socket, DUMP, DUMP_LIMIT + LIMIT).map_err(|error| {
-        Failure::new(format!("the session of process {pid} did not answer: {}", reason(&error)))
-    })?;
+    let answer = ask(pid, socket, DUMP, DUMP_LIMIT + LIMIT)?;
     let Some(path) = answer["dump"].as_str() else {
-        let why = answer["error"].as_str().unwrap_or("it did not say why");
+        let why = why(&answer);
         return Err(Failure::new(format!("the session of process {pid} wrote no dump: {why}")));
     };
     Ok(if is_json { format!("{answer:#}\n") } else { format!("{}\n", printable::name(Path::new(path))) })
@@ -162,11 +171,9 @@ fn dump(pid: i32, socket: &Path, is_json: bool) -> Result<String, Failure> {
 
 /// Changes a setting of the session.
 fn set(pid: i32, socket: &Path, change: &str, is_json: bool) -> Result<String, Failure> {
-    let answer = control::ask(socket, &format!("{SET} {change}"), LIMIT).map_err(|error| {
-        Failure::new(format!("the session of process {pid} did not answer: {}", reason(&error)))
-    })?;
+    let answer = ask(pid, socket, &format!("{SET} {change}"), LIMIT)?;
     let Some(values) = answer["set"].as_object() else {
-        let why = answer["error"].as_str().unwrap_or("it did not say why");
+        let why = why(&answer);
         return Err(Failure::new(format!("the session of process {pid} did not change: {why}")));
     };
     let seconds = answer["at_s"].as_f64().unwrap_or(0.0);
@@ -182,11 +189,9 @@ fn set(pid: i32, socket: &Path, change: &str, is_json: bool) -> Result<String, F
 /// Pauses the session or lets it go on. A program that does not answer in time is a failure beside the
 /// answer.
 fn change(pid: i32, socket: &Path, asked: &str, is_json: bool) -> Result<(String, Option<Failure>), Failure> {
-    let answer = control::ask(socket, asked, RECORDING_LIMIT + LIMIT).map_err(|error| {
-        Failure::new(format!("the session of process {pid} did not answer: {}", reason(&error)))
-    })?;
+    let answer = ask(pid, socket, asked, RECORDING_LIMIT + LIMIT)?;
     let Some(processes) = answer["processes"].as_u64() else {
-        let why = answer["error"].as_str().unwrap_or("it did not say why");
+        let why = why(&answer);
         return Err(Failure::new(format!("the session of process {pid} did not {asked}: {why}")));
     };
     let unanswered: Vec<String> =

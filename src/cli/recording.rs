@@ -15,7 +15,9 @@ use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::batch::{ProcessEnd, SessionBegin};
 use gputrace_collector::command_line;
 use gputrace_collector::model::Process;
-use gputrace_collector::session::{ProcessSource, Recorder, RecorderConfig, Recording, TraceEvent};
+use gputrace_collector::session::{
+    DeviceSampler, ProcessSource, Recorder, RecorderConfig, Recording, TraceEvent,
+};
 use gputrace_collector::spans;
 
 use crate::cli::failure::{Failure, reason};
@@ -159,7 +161,11 @@ impl Preparation {
         self.folder.discard_if_empty();
     }
 
-    fn recorder_config(&self, request: &RunRequest) -> RecorderConfig {
+    fn recorder_config(
+        &self,
+        request: &RunRequest,
+        device_sampler: Option<Box<dyn DeviceSampler>>,
+    ) -> RecorderConfig {
         let command = request.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
         let begin = SessionBegin {
             traceparent: environment::traceparent(),
@@ -178,7 +184,7 @@ impl Preparation {
             max_bytes: limits.max_bytes,
             rotation: None,
             on_trace_event: Some(say_at_once),
-            device_sampler: None,
+            device_sampler,
         }
     }
 
@@ -206,7 +212,7 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
     let preparation = Preparation::new(request).map_err(not_started)?;
     let sampled = request.settings.device_metrics;
     let (device_sampler, sampler) = sampling::of_session(sampled);
-    let config = RecorderConfig { device_sampler, ..preparation.recorder_config(request) };
+    let config = preparation.recorder_config(request, device_sampler);
     let command = command_line::masked(&config.begin.command);
     let (mut sinks, sending) = otlp::start(&request.settings.otlp, Audience::Person, DRAIN);
     sinks.0.write_message = Some(|text| say_text(&printable::text(text)));

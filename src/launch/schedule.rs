@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use gputrace_collector::session::Handle;
 
-/// Between two looks whether it is time, at most.
+/// Between two looks whether what is waited for has happened.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Which part of a session is recorded, by time.
@@ -79,7 +79,7 @@ impl Drop for Timers {
 
 /// Starts and stops the session in time. `None` if it ended before. `sleep` returns false if it is to end.
 fn keep(schedule: Schedule, handle: &Handle, sleep: &dyn Fn(Duration) -> bool) -> Option<()> {
-    // Waits until a moment is so long ago that is not known yet.
+    // Waits until a moment is so long ago that is not known yet. A later one may take its place meanwhile.
     let wait = |limit: Duration, since: fn(&Handle) -> Option<Duration>| -> Option<()> {
         loop {
             let rest = match since(handle) {
@@ -87,7 +87,7 @@ fn keep(schedule: Schedule, handle: &Handle, sleep: &dyn Fn(Duration) -> bool) -
                 Some(passed) => limit - passed,
                 None => LOOK,
             };
-            sleep(rest.min(LOOK)).then_some(())?;
+            sleep(rest).then_some(())?;
         }
     };
     if let Some(delay) = schedule.delay {

@@ -132,7 +132,7 @@ fn session_that_began_paused_records_the_cells_alone() {
     let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0).stdout;
     let report: Value = serde_json::from_str(&report).unwrap();
     let paused = count(&report["recording"], "paused_launches");
-    // A program that joins a session is told some 50 ms later that it records.
+    // A program that joins a session begins to record some 50 ms later.
     assert!((7 + 16..=3 + 7 + 16).contains(&paused), "{report:#}");
     assert_eq!(count(&report, "launches") + paused, 3 + 5 + 7 + 11 + 2 + 1 + 10 + 8 + 16);
 }

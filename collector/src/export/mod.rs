@@ -8,6 +8,7 @@
 mod by_stack;
 mod choices;
 mod chrome;
+mod device_counters;
 mod early;
 mod feed;
 mod folded;

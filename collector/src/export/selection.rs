@@ -115,15 +115,16 @@ impl Selection {
         let is_taken = self.filters.is_empty()
             || users.into_iter().any(|(process, ordinal)| {
                 let facts = Facts { process, device: Some(ordinal), ..Facts::default() };
-                let Selection { filters, known, .. } = self;
-                filters.iter().any(|filter| filter.iter().all(|one| holds(one, &facts, known, trace)))
+                self.fits_a_filter(&facts, trace)
             });
-        let Interval { from_ns, to_ns } = self.interval;
+        if !is_taken {
+            return None;
+        }
         let is_in = |sample: &&DeviceSample| {
             let at_ns = trace.sample_unix_ns(sample.monotonic_ns).saturating_sub(trace.begin_unix_ns);
-            at_ns >= from_ns.unwrap_or(0) && to_ns.is_none_or(|to_ns| at_ns < to_ns)
+            self.interval.overlaps(at_ns, at_ns)
         };
-        let kept: Vec<_> = samples.samples.iter().filter(is_in).filter(|_| is_taken).copied().collect();
+        let kept: Vec<_> = samples.samples.iter().filter(is_in).copied().collect();
         (!kept.is_empty()).then(|| DeviceSamples { samples: kept, ..samples.clone() })
     }
 
@@ -160,9 +161,11 @@ impl Selection {
     }
 
     fn takes_facts(&mut self, facts: &Facts, trace: &mut Trace<'_>) -> bool {
-        if !self.interval.has(facts, trace) {
-            return false;
-        }
+        self.interval.has(facts, trace) && self.fits_a_filter(facts, trace)
+    }
+
+    /// Whether at least one filter takes it, or there are none.
+    fn fits_a_filter(&mut self, facts: &Facts, trace: &mut Trace<'_>) -> bool {
         let Selection { filters, known, .. } = self;
         let mut fits =
             |filter: &Vec<Numbered>| filter.iter().all(|numbered| holds(numbered, facts, known, trace));
@@ -194,7 +197,11 @@ impl Interval {
         // An event without times cannot be compared with the interval, so it is left out.
         let Some((start_ns, end_ns)) = facts.times else { return false };
         let since_begin = |ns: u64| trace.unix_ns(facts.process, ns).saturating_sub(trace.begin_unix_ns);
-        let (start_ns, end_ns) = (since_begin(start_ns), since_begin(end_ns));
+        self.overlaps(since_begin(start_ns), since_begin(end_ns))
+    }
+
+    /// The same for times since the trace's begin.
+    fn overlaps(self, start_ns: u64, end_ns: u64) -> bool {
         let from_ns = self.from_ns.unwrap_or(0);
         self.to_ns.is_none_or(|to_ns| start_ns < to_ns) && (end_ns > from_ns || start_ns >= from_ns)
     }

@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::batch::{DeviceMetric, DeviceSamples};
+use crate::export::device_counters::{DEVICE_COUNTERS, DeviceCounter, LOWERED, lowered_for};
 use crate::export::{Event, Format, FormatEntry, Target, Trace};
 use crate::flame::entry_name;
 use crate::label::throttle;
@@ -52,19 +53,6 @@ pub(super) const FORMAT: FormatEntry = FormatEntry {
         }))
     },
 };
-
-/// What of a device's samples is written: the value is divided by the number.
-const COUNTERS: [(DeviceMetric, f64, &str); 9] = [
-    (DeviceMetric::GpuBusy, 1.0, "%"),
-    (DeviceMetric::MemoryUsed, 1.0, "bytes"),
-    (DeviceMetric::MemoryBusy, 1.0, "%"),
-    (DeviceMetric::SmClock, 1.0, "MHz"),
-    (DeviceMetric::MemoryClock, 1.0, "MHz"),
-    (DeviceMetric::Power, 1e3, "W"),
-    (DeviceMetric::Temperature, 1.0, "°C"),
-    (DeviceMetric::PcieSent, 1.0, "bytes/s"),
-    (DeviceMetric::PcieReceived, 1.0, "bytes/s"),
-];
 
 struct Chrome {
     out: BufWriter<Box<dyn Write>>,
@@ -161,7 +149,12 @@ impl Chrome {
     }
 
     fn us(&self, process: u32, monotonic_ns: u64, trace: &Trace<'_>) -> f64 {
-        let since = i128::from(trace.unix_ns(process, monotonic_ns)) - i128::from(self.base_ns);
+        self.us_of(trace.unix_ns(process, monotonic_ns))
+    }
+
+    /// A time since the Unix epoch as one of the output.
+    fn us_of(&self, unix_ns: u64) -> f64 {
+        let since = i128::from(unix_ns) - i128::from(self.base_ns);
         since as f64 / 1e3
     }
 
@@ -353,19 +346,17 @@ impl Chrome {
             self.device(pid, trace.device_name(process, ordinal))?;
         }
         for sample in &samples.samples {
-            let since = i128::from(trace.sample_unix_ns(sample.monotonic_ns)) - i128::from(self.base_ns);
-            let ts = since as f64 / 1e3;
-            for (metric, divisor, unit) in COUNTERS {
+            let ts = self.us_of(trace.sample_unix_ns(sample.monotonic_ns));
+            for DeviceCounter { metric, divisor, unit } in DEVICE_COUNTERS {
                 let Some(value) = sample.get(metric) else { continue };
-                let args = BTreeMap::from([(unit, value as f64 / divisor)]);
+                let args = BTreeMap::from([(unit, value as f64 / divisor as f64)]);
                 self.write(&CounterEvent { ph: "C", name: metric.name(), pid, tid: 0, ts, args })?;
             }
             // An idle device lowers its clocks by itself. Nothing is known while it cannot be read.
             let reasons = sample.get(DeviceMetric::ThrottleReasons).unwrap_or(0) & !throttle::IDLE;
             if self.sampled.insert(pid, reasons) != Some(reasons) {
-                let known = throttle::REASONS.iter().filter(|(bit, _)| *bit != throttle::IDLE);
-                let args = known.map(|(bit, name)| (*name, if reasons & bit == 0 { 0.0 } else { 1.0 }));
-                let name = "clocks lowered";
+                let args = lowered_for(reasons).map(|(name, is_set)| (name, f64::from(u8::from(is_set))));
+                let name = LOWERED;
                 self.write(&CounterEvent { ph: "C", name, pid, tid: 0, ts, args: args.collect() })?;
             }
         }

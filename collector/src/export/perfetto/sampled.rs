@@ -9,25 +9,11 @@ use rustc_hash::FxHashMap;
 use crate::aggregate::gap_ns;
 use crate::batch::{DeviceIdentity, DeviceMetric, DeviceSample, DeviceSamples};
 use crate::export::Trace;
+use crate::export::device_counters::{
+    BYTES, DEVICE_COUNTERS, DeviceCounter, LOWERED, LOWERED_REASONS, lowered_for,
+};
 use crate::export::perfetto::sequence::{EventType, Name};
 use crate::export::perfetto::tracks::{CounterUnit, Tracks, rank};
-use crate::label::throttle;
-
-/// The counters of a device: in the order of their tracks, and by what their values are divided.
-const COUNTERS: [(DeviceMetric, CounterUnit, u64); 9] = [
-    (DeviceMetric::GpuBusy, CounterUnit::Named("%"), 1),
-    (DeviceMetric::MemoryUsed, CounterUnit::Bytes, 1),
-    (DeviceMetric::MemoryBusy, CounterUnit::Named("%"), 1),
-    (DeviceMetric::SmClock, CounterUnit::Named("MHz"), 1),
-    (DeviceMetric::MemoryClock, CounterUnit::Named("MHz"), 1),
-    // From milliwatts.
-    (DeviceMetric::Power, CounterUnit::Named("W"), 1000),
-    (DeviceMetric::Temperature, CounterUnit::Named("°C"), 1),
-    (DeviceMetric::PcieSent, CounterUnit::Named("bytes/s"), 1),
-    (DeviceMetric::PcieReceived, CounterUnit::Named("bytes/s"), 1),
-];
-/// The slices while clocks are lowered.
-const LOWERED: &str = "clocks lowered";
 
 /// All sampled devices.
 #[derive(Debug, Default)]
@@ -36,9 +22,9 @@ pub struct SampledTracks(FxHashMap<DeviceIdentity, SampledTrack>);
 #[derive(Debug)]
 struct SampledTrack {
     track: u64,
-    counters: [Option<u64>; COUNTERS.len()],
-    /// By the place of a reason in [`throttle::REASONS`].
-    reasons: [Option<ReasonTrack>; throttle::REASONS.len()],
+    counters: [Option<u64>; DEVICE_COUNTERS.len()],
+    /// In the order of [`lowered_for`].
+    reasons: [Option<ReasonTrack>; LOWERED_REASONS],
     /// When a sample was taken last, as nanoseconds since the Unix epoch.
     last_ns: u64,
 }
@@ -59,7 +45,7 @@ impl SampledTracks {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let track = tracks.group(&trace.sampled_device_name(&samples.device))?;
-                let (counters, reasons) = ([None; COUNTERS.len()], [None; throttle::REASONS.len()]);
+                let (counters, reasons) = ([None; DEVICE_COUNTERS.len()], [None; LOWERED_REASONS]);
                 new.insert(SampledTrack { track, counters, reasons, last_ns: 0 })
             }
         };
@@ -86,7 +72,7 @@ impl SampledTrack {
             None => {
                 // Another trace, whose slices may overlap with those that are there.
                 self.set_reasons(tracks, 0, self.last_ns)?;
-                self.reasons = [None; throttle::REASONS.len()];
+                self.reasons = [None; LOWERED_REASONS];
             }
         }
         self.last_ns = at_ns;
@@ -94,14 +80,16 @@ impl SampledTrack {
     }
 
     fn add(&mut self, tracks: &mut Tracks, sample: &DeviceSample, at_ns: u64) -> io::Result<()> {
-        for (place, (metric, unit, divisor)) in COUNTERS.into_iter().enumerate() {
-            let (Some(value), Some(counter)) = (sample.get(metric), self.counters.get_mut(place)) else {
+        for (index, shown) in DEVICE_COUNTERS.into_iter().enumerate() {
+            let DeviceCounter { metric, divisor, unit } = shown;
+            let (Some(value), Some(counter)) = (sample.get(metric), self.counters.get_mut(index)) else {
                 continue;
             };
             let track = match *counter {
                 Some(track) => track,
                 None => {
-                    let rank = rank::numbered(rank::SAMPLED, place as u32);
+                    let rank = rank::numbered(rank::SAMPLED, index as u32);
+                    let unit = if unit == BYTES { CounterUnit::Bytes } else { CounterUnit::Named(unit) };
                     *counter.insert(tracks.counter(self.track, metric.name(), rank, unit)?)
                 }
             };
@@ -112,11 +100,9 @@ impl SampledTrack {
         self.set_reasons(tracks, sample.get(DeviceMetric::ThrottleReasons).unwrap_or(0), at_ns)
     }
 
-    /// Begins and ends slices, so that those of `reasons` are open. An idle device lowers its clocks by
-    /// itself.
+    /// Begins and ends slices, so that those of `reasons` are open.
     fn set_reasons(&mut self, tracks: &mut Tracks, reasons: u64, at_ns: u64) -> io::Result<()> {
-        for ((bit, name), entry) in throttle::REASONS.into_iter().zip(&mut self.reasons) {
-            let is_set = reasons & bit != 0 && bit != throttle::IDLE;
+        for ((name, is_set), entry) in lowered_for(reasons).zip(&mut self.reasons) {
             if is_set && entry.is_none() {
                 let track = tracks.child(self.track, LOWERED, rank::SAMPLED)?;
                 *entry = Some(ReasonTrack { track, sequence: tracks.sequence_of(track), is_open: false });

@@ -16,8 +16,8 @@ STEPS = 40
 PAIRS_LEAST, PAIRS_MOST = 24, 200
 COST_SECONDS = 100
 COST_MOST = 1.002
-# Sampled ten times as often as by default, so that an effect stands out: each sample does the same work. A step takes about as long as the
-# interval, so that nearly each has a sample in it.
+# Sampled ten times as often as by default, so that an effect stands out: each sample does the same work. A step
+# takes about as long as the interval, so that nearly each has a sample in it.
 OFTEN, OFTENER = "10ms", 10
 # Half of the 95 % interval of the ratio.
 COST_INTERVAL = 0.002
