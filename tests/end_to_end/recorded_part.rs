@@ -45,6 +45,9 @@ fn first_range_of_each_kind_is_recorded_exactly() {
         ("nvtx:step@library", "domain"),
         ("nvtx:step", "start"),
         ("nvtx:step", "early"),
+        ("nvtx:step", "forked"),
+        // The range before the program uses CUDA has nothing to record, and is not the one.
+        ("nvtx:step", "warmup"),
     ] {
         let traced = captured(&["--capture-range", range], how);
         expect(&traced, PER_ROUND, [1, 1, 1]);

@@ -1,8 +1,9 @@
 /* Four rounds of ten launches and a wait, of which rounds 1 and 3 are inside of a range: `captured HOW [ROUNDS]`, with HOW profiler, push,
-   domain, start or none. Prints how many launches there were. Ranges are made through NVTX's tables, as its headers do. */
+   domain, start, early (a range pushed before CUDA is used), forked (the same, in a child), warmup (a range that ends before it), or none. Prints how many launches there were. Ranges are made through NVTX's tables, as its headers do. */
 #include "driver.h"
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 CUresult cuProfilerStart(void);
@@ -71,9 +72,17 @@ int main(int count, char **arguments)
     nvtx_start();
     push = functions[CORE][9], pop = functions[CORE][11], start = functions[CORE][5], end = functions[CORE][7];
     domain_create = functions[CORE2][12], domain_push = functions[CORE2][4], domain_pop = functions[CORE2][5];
-    int is_early = strcmp(how, "early") == 0;
-    if (is_early)
+    if (strcmp(how, "forked") == 0) {
+        pid_t child = fork();
+        if (child)
+            return waitpid(child, NULL, 0) != child;
+        how = "early";
+    }
+    int is_early = strcmp(how, "early") == 0, is_warm = strcmp(how, "warmup") == 0;
+    if (is_early || is_warm)
         push("step");
+    if (is_warm)
+        pop(), how = "push";
     Cuda cuda = cuda_start();
     void *domain = strcmp(how, "domain") == 0 ? domain_create("library") : NULL;
     CUstream stream;

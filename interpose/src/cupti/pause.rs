@@ -86,6 +86,7 @@ const WAIT_STEP_NS: u64 = 20_000;
 fn record_now(session: &'static Session) {
     match Switching::take() {
         Some(_switching) => {
+            forget_late();
             note_begin(session);
             go_on(session, root::of_tracer());
         }
@@ -96,13 +97,20 @@ fn record_now(session: &'static Session) {
 /// Pauses the process from the calling thread's next call on. CUPTI's kinds go off some turns later.
 fn pause_now(session: &'static Session) {
     match Switching::take() {
-        Some(_switching) if session.recording() == Recording::On => {
-            note_begin(session);
-            pause(session, root::of_tracer());
+        Some(_switching) => {
+            forget_late();
+            if session.recording() == Recording::On {
+                note_begin(session);
+                pause(session, root::of_tracer());
+            }
         }
-        Some(_) => {}
         None => LATE.store(LATE_OFF, Ordering::Release),
     }
+}
+
+/// What an earlier call could not switch in time is overtaken by this one.
+fn forget_late() {
+    LATE.store(0, Ordering::Relaxed);
 }
 
 /// Writes, once a session, that it began paused if it did.

@@ -137,6 +137,8 @@ pub fn is_by_nvtx() -> bool {
 /// The range was pushed, with so many of its domain around it on the calling thread.
 #[cold]
 pub fn pushed(level: i32) {
+    // A forked child begins anew, and may push a range before its `cuInit`.
+    prepare();
     // Negative: it is not kept, so its end would not be seen.
     if let Ok(level) = u32::try_from(level) {
         begins(of_thread(level));
@@ -153,6 +155,7 @@ pub fn popped(level: i32) {
 
 #[cold]
 pub fn started(id: u64) {
+    prepare();
     begins(STARTED | id);
 }
 
@@ -218,6 +221,11 @@ fn begins(end: u64) {
 #[cold]
 fn ends(end: u64) {
     if end == 0 || OPEN.compare_exchange(end, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return;
+    }
+    if session::current().is_none() {
+        // It ended before the program's `cuInit` and had nothing to record: another one is recorded for it.
+        LEFT.fetch_add(1, Ordering::Relaxed);
         return;
     }
     let is_over = LEFT.load(Ordering::Relaxed) == 0;
