@@ -25,7 +25,8 @@ pub struct MonitorConfig {
     pub slow_interval: Option<Duration>,
     /// Between two readings of the counters of errors and of lowered clocks, where slow things are read.
     pub counters_interval: Duration,
-    /// Between two lists of the processes; their utilisation is read an eighth as often.
+    /// Between two lists of the processes; their utilisation is read an eighth as often, where slow things
+    /// are read.
     pub process_interval: Duration,
     /// Between two readings of the energy counter, which takes NVIDIA's driver 3 ms of processor time.
     pub energy_interval: Duration,

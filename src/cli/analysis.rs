@@ -34,6 +34,11 @@ impl Analysis {
         Analysis { report, flame }
     }
 
+    /// The same, of what was selected of the traces.
+    pub fn of_part(self) -> Analysis {
+        Analysis { flame: self.flame.of_part(), ..self }
+    }
+
     pub fn report(&self) -> &Report {
         &self.report
     }
@@ -57,6 +62,11 @@ impl Analysis {
     /// Single tables of the report.
     pub fn tables(&self, names: &[String], format: TableFormat) -> String {
         named::print(&named::tables(&self.report, names), format)
+    }
+
+    /// Whether the flamegraph has no line.
+    pub fn has_empty_flame(&self) -> bool {
+        self.flame.lines.is_empty()
     }
 
     /// The flamegraph as folded lines.

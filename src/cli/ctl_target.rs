@@ -14,6 +14,9 @@ use crate::launch::private_folder;
 /// How long each session may take to report its status: one may be stopped.
 const LIMIT: Duration = Duration::from_secs(2);
 
+/// How long a name in /proc/PID/comm is at most.
+const COMM_BYTES: usize = 15;
+
 /// A session that answers.
 #[derive(Debug)]
 pub struct Answering {
@@ -52,9 +55,10 @@ impl Answering {
     /// records now.
     fn has_name(&self, name: &str) -> bool {
         let programs = self.status["recording"]["processes"].as_array().into_iter().flatten();
-        let runs = |pid: u64| {
-            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
-        };
+        // The kernel keeps the first bytes of a program's name only.
+        let kept = &name.as_bytes()[..name.len().min(COMM_BYTES)];
+        let runs =
+            |pid: u64| fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_ascii_end() == kept);
         self.command() == Some(name)
             || self.status["output"].as_str().and_then(file_name) == Some(name)
             || programs.filter_map(|program| program["pid"].as_u64()).any(runs)
@@ -91,8 +95,9 @@ pub fn all() -> Result<(Vec<Answering>, Vec<i32>), Failure> {
 /// The one session of that name.
 pub fn named(name: &str) -> Result<Answering, Failure> {
     let shown = printable::text(name).to_string();
-    let (sessions, _) = all()?;
-    let others: Vec<String> = sessions.iter().map(Answering::label).collect();
+    let (sessions, silent) = all()?;
+    let without_answer = silent.iter().map(|pid| format!("{pid}, which did not answer"));
+    let others: Vec<String> = sessions.iter().map(Answering::label).chain(without_answer).collect();
     let mut found: Vec<Answering> = sessions.into_iter().filter(|session| session.has_name(name)).collect();
     match (found.pop(), found.len()) {
         (Some(session), 0) => Ok(session),

@@ -143,7 +143,11 @@ pub fn read_part(
     let second = replay_again(paths, Selected::new(selection, trace, Aggregates::default()))?;
     let mut part = second.sink.sink;
     change(&mut part);
-    Ok(Read { analysis: Analysis::new(&second.totals, &part, flames), exit_code })
+    let analysis = Analysis::new(&second.totals, &part, flames).of_part();
+    if analysis.has_empty_flame() {
+        say(format_args!("gputrace: warning: nothing in the trace fits --filter, --from and --to"));
+    }
+    Ok(Read { analysis, exit_code })
 }
 
 /// Reads them all into a sink. Damage, and a file that is no trace among others that are, is reported

@@ -40,7 +40,8 @@ impl fmt::Display for DeviceMetricsRequest {
         match self.interval {
             None => out.write_str("off"),
             Some(interval) => {
-                write!(out, "{}ms{}", interval.as_millis(), if self.slow { ",slow" } else { "" })
+                let ms = interval.as_secs_f64() * 1e3;
+                write!(out, "{ms}ms{}", if self.slow { ",slow" } else { "" })
             }
         }
     }
@@ -87,7 +88,7 @@ mod tests {
         let slow = DeviceMetricsRequest { interval: Some(Duration::from_secs(2)), slow: true };
         assert_eq!(parse("2s,slow"), Ok(slow));
         assert_eq!(parse("off"), Ok(DeviceMetricsRequest { interval: None, slow: false }));
-        for text in ["100ms", "2000ms,slow", "off"] {
+        for text in ["100ms", "10.5ms", "2000ms,slow", "off"] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
         for wrong in ["", "off,slow", "slow", "100ms,", "100ms,pcie", "1ms,slow"] {

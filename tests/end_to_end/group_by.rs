@@ -90,6 +90,12 @@ fn flamegraph_of_a_part_is_the_folded_export_of_that_part() {
     let (early, late) = (total_us(&flame(&["--to", "190ms"])), total_us(&flame(&["--from", "190ms"])));
     // The kernel that runs at that moment is in both.
     assert!((early + late).abs_diff(total_us(&flame(&[]))) < 200, "{early} and {late}");
-    assert_eq!(flame(&["--from", "1h"]), "");
+    let none = finish(gputrace().args(["flamegraph", "--folded", "--from", "1h"]).arg(&demo)).expect_code(0);
+    assert_eq!(none.stdout, "");
+    assert!(none.stderr.contains("nothing in the trace fits --filter, --from and --to"), "{}", none.stderr);
+    let drawing = |options: &[&str]| of(&["flamegraph"], options);
+    assert!(drawing(&["--from", "1h"]).contains("No CUDA work in this part of the trace"));
+    assert!(drawing(&["--to", "190ms"]).contains(" · a part of the trace"));
+    assert!(!drawing(&[]).contains("a part of the trace"));
     finish(gputrace().args(["flamegraph", "--from", "2", "--to", "1"]).arg(&demo)).expect_code(2);
 }

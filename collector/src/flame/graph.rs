@@ -39,6 +39,8 @@ pub struct Flame {
     pub coverage: f64,
     /// How long was recorded, if not all the time.
     pub recorded: Option<String>,
+    /// Whether it is of a part of the trace only.
+    pub is_part: bool,
     /// Sorted by frames. No two lines have the same frames.
     pub lines: Vec<FlameLine>,
 }
@@ -78,6 +80,7 @@ impl Flame {
             memory: None,
             coverage: totals.counts.device_time_coverage(),
             recorded: recorded_part(totals),
+            is_part: false,
             lines: lines
                 .into_iter()
                 .map(|(frames, Weight { ns, timed, .. })| FlameLine { frames, ns, calls: timed })
@@ -97,10 +100,16 @@ impl Flame {
             return format!("{} {}{simulated}", bytes(self.total_ns()), memory.words());
         }
         match (self.total_ns(), self.host_time) {
+            (0, _) if self.is_part => "No CUDA work in this part of the trace".to_owned(),
             (0, _) => "No CUDA work was recorded".to_owned(),
             (ns, false) => format!("{} of GPU time{simulated}", duration(ns)),
             (ns, true) => format!("{} of host time in CUDA calls (no device times){simulated}", duration(ns)),
         }
+    }
+
+    /// The same, of what was selected of the trace: what is known of the whole trace is not said of it.
+    pub fn of_part(self) -> Flame {
+        Flame { is_part: true, coverage: 1.0, recorded: None, ..self }
     }
 
     /// `1 call`, or `1,299 GPU calls` in the report's words for operations of the device.
@@ -126,6 +135,9 @@ impl Flame {
         }
         if let (Some(recorded), None) = (&self.recorded, self.memory) {
             text += &format!(" · recorded {recorded}");
+        }
+        if self.is_part {
+            text += " · a part of the trace";
         }
         if self.simulated {
             text += " · simulated device";

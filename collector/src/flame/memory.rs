@@ -76,6 +76,7 @@ impl Flame {
             memory: Some(weight),
             coverage: 1.0,
             recorded: None,
+            is_part: false,
             lines: lines
                 .into_iter()
                 .map(|(frames, HeldMemory { count, bytes })| FlameLine { frames, ns: bytes, calls: count })

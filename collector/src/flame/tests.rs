@@ -143,6 +143,7 @@ pub(super) fn graph(lines: Vec<(Vec<String>, u64)>) -> Flame {
         memory: None,
         coverage: 1.0,
         recorded: None,
+        is_part: false,
         lines: lines.into_iter().map(line).collect(),
     }
 }
