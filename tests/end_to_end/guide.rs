@@ -78,7 +78,7 @@ fn commands_run(page: &str, expected: usize) {
 
 #[test]
 fn commands_of_the_first_trace_guide_run() {
-    commands_run(include_str!("../../docs/guide/first-trace.md"), 12);
+    commands_run(include_str!("../../docs/guide/first-trace.md"), 13);
 }
 
 #[test]

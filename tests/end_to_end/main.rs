@@ -30,6 +30,7 @@ mod group_by;
 mod guide;
 mod handlers;
 mod hostile_programs;
+mod idle_flame;
 mod in_flight;
 mod init_race;
 mod kernel_sources;

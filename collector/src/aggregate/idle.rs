@@ -5,6 +5,7 @@
 //! earlier operation comes. The gap is then cut into pieces of one cause each, whose sum is the gap.
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
 use crate::model::before::{Before, BlockedBy};
 use crate::model::operation::{Operation, Timing, What};
@@ -13,7 +14,8 @@ use crate::model::operation::{Operation, Timing, What};
 const IDLE_LINES_MAX: usize = 1 << 16;
 
 /// Why a device did nothing. A piece of time gets the first that holds.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Cause {
     /// The launching thread was in a synchronisation.
     Sync,
@@ -29,11 +31,24 @@ pub enum Cause {
     Host,
     /// The call of the operation is not known.
     Unknown,
+    /// The time before the first operation.
+    Begin,
+    /// The time after the last.
+    End,
 }
 
 impl Cause {
-    pub const ALL: [Cause; 7] =
-        [Cause::Sync, Cause::Copy, Cause::Event, Cause::Graph, Cause::Launch, Cause::Host, Cause::Unknown];
+    pub const ALL: [Cause; 9] = [
+        Cause::Sync,
+        Cause::Copy,
+        Cause::Event,
+        Cause::Graph,
+        Cause::Launch,
+        Cause::Host,
+        Cause::Unknown,
+        Cause::Begin,
+        Cause::End,
+    ];
 
     /// The name in reports.
     pub const fn name(self) -> &'static str {
@@ -45,6 +60,28 @@ impl Cause {
             Cause::Launch => "launch",
             Cause::Host => "host",
             Cause::Unknown => "unknown",
+            Cause::Begin => "begin",
+            Cause::End => "end",
+        }
+    }
+
+    /// Whether its time is told by line.
+    pub const fn has_lines(self) -> bool {
+        !matches!(self, Cause::Unknown | Cause::Begin | Cause::End)
+    }
+
+    /// For people, after "idle".
+    pub const fn text(self) -> &'static str {
+        match self {
+            Cause::Sync => "in synchronisations",
+            Cause::Copy => "in calls of copies",
+            Cause::Event => "waiting for events",
+            Cause::Graph => "between nodes of graphs",
+            Cause::Launch => "launching",
+            Cause::Host => "in host code",
+            Cause::Unknown => "for unknown reasons",
+            Cause::Begin => "before the first operation",
+            Cause::End => "after the last",
         }
     }
 }
@@ -80,6 +117,8 @@ pub(super) struct Lead {
     blocked_from: Ago,
     blocked_to: Ago,
     process: u32,
+    /// Of the launching call.
+    stack: u32,
     from: u32,
     to: u32,
     blocked_stack: u32,
@@ -95,6 +134,7 @@ impl Lead {
         blocked_from: Ago(0),
         blocked_to: Ago(0),
         process: 0,
+        stack: 0,
         from: 0,
         to: 0,
         blocked_stack: 0,
@@ -113,6 +153,7 @@ impl Lead {
             blocked_from: ago(blocked.start_ns),
             blocked_to: ago(blocked.end_ns),
             process: operation.process,
+            stack: call.stack,
             from,
             to,
             blocked_stack: blocked.stack,
@@ -146,8 +187,9 @@ pub struct Pieces {
 pub struct Idle {
     causes: [Pieces; Cause::ALL.len()],
     lines: FxHashMap<Between, Pieces>,
-    /// The line of the last piece, whose time is not in `lines` yet.
-    last: Option<(Between, Pieces)>,
+    /// The lines of the last piece after a launch, and of the last one before it, whose times are not in
+    /// `lines` yet.
+    last: [Option<(Between, Pieces)>; 2],
 }
 
 impl Idle {
@@ -165,6 +207,10 @@ impl Idle {
             after => after,
         };
         self.piece(after, after_ns);
+        let Lead { process, stack, from, to, .. } = *lead;
+        if after_ns > 0 {
+            self.line::<0>(Between { process, cause: after, from: stack, to: stack }, after_ns);
+        }
         if before_ns == 0 {
             return;
         }
@@ -176,13 +222,12 @@ impl Idle {
             let cause = if lead.blocked_by == BlockedBy::Sync { Cause::Sync } else { Cause::Copy };
             self.piece(cause, blocked_ns);
             let stack = lead.blocked_stack;
-            self.line(Between { process: lead.process, cause, from: stack, to: stack }, blocked_ns);
+            self.line::<1>(Between { process, cause, from: stack, to: stack }, blocked_ns);
         }
         let host_ns = before_ns - blocked_ns;
         if host_ns > 0 {
             self.piece(Cause::Host, host_ns);
-            let Lead { process, from, to, .. } = *lead;
-            self.line(Between { process, cause: Cause::Host, from, to }, host_ns);
+            self.line::<1>(Between { process, cause: Cause::Host, from, to }, host_ns);
         }
     }
 
@@ -197,8 +242,8 @@ impl Idle {
     }
 
     #[inline]
-    fn line(&mut self, line: Between, ns: u64) {
-        match &mut self.last {
+    fn line<const LAST: usize>(&mut self, line: Between, ns: u64) {
+        match &mut self.last[LAST] {
             Some((last, pieces)) if *last == line => {
                 pieces.ns = pieces.ns.saturating_add(ns);
                 pieces.count += 1;
@@ -233,9 +278,24 @@ impl Idle {
         self.causes.iter().fold(0, |sum, pieces| sum.saturating_add(pieces.ns))
     }
 
+    /// Of a device that was idle for `idle_ns` in all, `end_ns` of them after its last operation: the rest
+    /// was before its first.
+    pub fn of_run(mut self, idle_ns: u64, end_ns: u64) -> Idle {
+        // Of sessions that overlap or are cut short, less time than the gaps may be known.
+        let mut left_ns = idle_ns;
+        for pieces in &mut self.causes {
+            pieces.ns = pieces.ns.min(left_ns);
+            left_ns -= pieces.ns;
+        }
+        let end_ns = end_ns.min(left_ns);
+        self.piece(Cause::End, end_ns);
+        self.piece(Cause::Begin, left_ns - end_ns);
+        self
+    }
+
     /// By line, sorted. What has no line here is in its cause only.
     pub fn lines(mut self) -> Vec<(Between, Pieces)> {
-        if let Some((line, pieces)) = self.last.take() {
+        for (line, pieces) in std::mem::take(&mut self.last).into_iter().flatten() {
             self.keep(line, pieces);
         }
         let mut all: Vec<_> = self.lines.into_iter().collect();
@@ -253,7 +313,14 @@ mod tests {
     use crate::model::operation::{GraphNode, HostCall, Verdict};
 
     fn lead(call_at: u64, start_ns: u64, before: Before, node: bool) -> Lead {
-        let call = HostCall { process: 3, start_ns: call_at, duration_ns: 5, before, ..HostCall::default() };
+        let call = HostCall {
+            process: 3,
+            start_ns: call_at,
+            duration_ns: 5,
+            stack: 8,
+            before,
+            ..HostCall::default()
+        };
         let timing = Timing { start_ns, duration_ns: 7 };
         let operation = Operation {
             process: 3,
@@ -301,6 +368,7 @@ mod tests {
             idle.lines(),
             [
                 (line(sync_ns, 9, 9), Pieces { ns: 200, count: 1 }),
+                (line(launch, 8, 8), Pieces { ns: 400, count: 2 }),
                 (line(host, 4, 5), Pieces { ns: 400, count: 2 }),
             ]
         );
@@ -326,6 +394,7 @@ mod tests {
             idle.gap(10, &lead(50, 50, Before { from: stack, ..Before::default() }, false));
         }
         assert_eq!(idle.of(Cause::Host), Pieces { ns: 10 * (IDLE_LINES_MAX as u64 + 9), count: 65_545 });
+        // One of them is the launches'.
         assert_eq!(idle.lines().len(), IDLE_LINES_MAX);
     }
 

@@ -26,7 +26,7 @@ pub use aggregates::Aggregates;
 pub use anomalies::{Anomalies, KernelOutliers, Outlier};
 pub use busy::Busy;
 pub use calls::{CallAggregate, CallClass, CallKey, Calls};
-pub use devices::{DeviceAggregate, Devices};
+pub use devices::{DeviceAggregate, DeviceTime, Devices};
 pub use durations::Durations;
 pub use failure::{Failure, FailureKey};
 pub use failures::Failures;

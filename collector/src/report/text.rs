@@ -215,7 +215,7 @@ impl Report {
         let shown: Vec<String> = causes
             .filter_map(|cause| {
                 let share = cause.share.filter(|share| *share >= IDLE_SHARE_MIN)?;
-                Some(format!("{} {} ({})", duration(cause.ns), cause.text(), percent(share)))
+                Some(format!("{} {} ({})", duration(cause.ns), cause.cause.text(), percent(share)))
             })
             .collect();
         (!shown.is_empty()).then(|| shown.join(", "))
