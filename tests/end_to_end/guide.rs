@@ -82,6 +82,11 @@ fn commands_of_the_first_trace_guide_run() {
 }
 
 #[test]
+fn commands_of_the_guide_to_findings_run() {
+    commands_run(include_str!("../../docs/guide/findings.md"), 1);
+}
+
+#[test]
 fn commands_of_the_flight_recorder_guide_run() {
     commands_run(include_str!("../../docs/guide/flight-recorder.md"), 1);
 }

@@ -22,6 +22,7 @@ mod dropped_privileges;
 mod endings;
 mod exports;
 mod failed_calls;
+mod findings;
 mod flight_recorder;
 mod forbidden;
 mod graph_times;

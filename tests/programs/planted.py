@@ -7,10 +7,13 @@ CPython 3.8 to 3.14. The comments at the ends of lines are names that the test k
 
 import ctypes
 import functools
+import os
 import sys
 import time
 
-KERNELS = {"tiny": 1_600, "step": 200_000}
+# The rank that comes last finds the others there.
+REDUCE = 50_000 if os.environ.get("RANK") == "1" else 900_000
+KERNELS = {"tiny": 1_600, "step": 200_000, "ncclDevKernel_AllReduce": REDUCE}
 PTX = ".version 8.0\n.target sm_90\n.address_size 64\n" + "".join(
     ".visible .entry %s()\n{\n// sim.duration_ns = %d\nret;\n}\n" % kernel for kernel in KERNELS.items())
 CUDA = ctypes.CDLL("libcuda.so.1")
@@ -61,9 +64,18 @@ def busy():
         LAUNCH["step"]()
 
 
+def long_busy():
+    for _ in range(20):
+        busy()
+        CUDA.cuStreamSynchronize(STREAM)
+    for _ in range(20):
+        busy()
+
+
 def tiny_kernels():
-    for _ in range(4_000):
+    for _ in range(3_000):
         LAUNCH["tiny"]()  # tiny
+        sum(range(500))
 
 
 def tiny_kernels_mended():
@@ -98,6 +110,28 @@ def pageable_copies():
         LAUNCH["step"]()
 
 
+def small_copies():
+    source, target = ctypes.c_void_p(), memory(BYTES)
+    call("cuMemAllocHost_v2", ctypes.byref(source), BYTES)
+    for _ in range(3_000):
+        CUDA.cuMemcpyHtoDAsync_v2(target, source, 8, STREAM)  # copy
+
+
+def small_grid():
+    small = LAUNCH["step"].args
+    for _ in range(200):
+        CUDA.cuLaunchKernel(small[0], 4, *small[2:])
+
+
+def slow_rank():
+    for _ in range(100):
+        LAUNCH["step"]()
+        if REDUCE == 50_000:
+            time.sleep(0.00085)
+        LAUNCH["ncclDevKernel_AllReduce"]()
+        CUDA.cuStreamSynchronize(STREAM)
+
+
 def pageable_copies_mended():
     source, target = ctypes.c_void_p(), memory(BYTES)
     call("cuMemAllocHost_v2", ctypes.byref(source), BYTES)
@@ -108,19 +142,21 @@ def pageable_copies_mended():
 
 
 def allocator_churn():
-    for _ in range(400):
-        address = ctypes.c_uint64()
-        CUDA.cuMemAlloc_v2(ctypes.byref(address), BYTES)  # allocate
-        LAUNCH["tiny"]()
-        CUDA.cuStreamSynchronize(STREAM)
-        CUDA.cuMemFree_v2(address)
+    for _ in range(40):
+        LAUNCH["step"]()
+        addresses = [ctypes.c_uint64() for _ in range(200)]
+        for address in addresses:
+            CUDA.cuMemAlloc_v2(ctypes.byref(address), BYTES)  # allocate
+        for address in addresses:
+            CUDA.cuMemFree_v2(address)
 
 
 def late_modules():
     busy()
-    for number in range(40):
+    for number in range(60):
         module = ctypes.c_void_p()
-        source = PTX.replace("tiny", "tiny%d" % number).replace("ret;", "ret;\n" * 20_000)
+        source = PTX.replace("tiny", "tiny%d" % number) + "//\n" * 300_000
+        CUDA.cuStreamSynchronize(STREAM)
         CUDA.cuModuleLoadData(ctypes.byref(module), source.encode())  # load
         LAUNCH["step"]()
 

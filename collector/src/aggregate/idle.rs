@@ -13,6 +13,10 @@ use crate::model::operation::{Operation, Timing, What};
 /// Places kept of a device; the time at others has a cause and no line.
 const IDLE_LINES_MAX: usize = 1 << 16;
 
+/// An operation that starts so long after its call has ended was waiting in a queue; a device that is free
+/// starts one within some microseconds.
+pub(crate) const QUEUED_NS: u64 = 20_000;
+
 /// Why a device did nothing. A piece of time gets the first that holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -25,6 +29,8 @@ pub enum Cause {
     Event,
     /// The operation is a node of a graph that was launched before the device became idle.
     Graph,
+    /// The operation was launched long before, and the device took its time between two operations.
+    Queue,
     /// The operation was being launched: from the begin of its call to its start.
     Launch,
     /// Nothing was launched: the thread did something else.
@@ -38,11 +44,12 @@ pub enum Cause {
 }
 
 impl Cause {
-    pub const ALL: [Cause; 9] = [
+    pub const ALL: [Cause; 10] = [
         Cause::Sync,
         Cause::Copy,
         Cause::Event,
         Cause::Graph,
+        Cause::Queue,
         Cause::Launch,
         Cause::Host,
         Cause::Unknown,
@@ -57,6 +64,7 @@ impl Cause {
             Cause::Copy => "copy",
             Cause::Event => "event",
             Cause::Graph => "graph",
+            Cause::Queue => "queue",
             Cause::Launch => "launch",
             Cause::Host => "host",
             Cause::Unknown => "unknown",
@@ -77,6 +85,7 @@ impl Cause {
             Cause::Copy => "in calls of copies",
             Cause::Event => "waiting for events",
             Cause::Graph => "between nodes of graphs",
+            Cause::Queue => "between queued operations",
             Cause::Launch => "launching",
             Cause::Host => "in host code",
             Cause::Unknown => "for unknown reasons",
@@ -148,6 +157,8 @@ impl Lead {
         let ago = |ns: u64| Ago::new(timing.start_ns.saturating_sub(ns));
         let Before { from, to, blocked, awaits } = call.before;
         let is_node = operation.graph.is_some() && operation.what != What::Graph;
+        let called_ns = call.start_ns.saturating_add(call.duration_ns);
+        let is_queued = timing.start_ns.saturating_sub(called_ns) > QUEUED_NS;
         Lead {
             launch: ago(call.start_ns),
             blocked_from: ago(blocked.start_ns),
@@ -158,9 +169,10 @@ impl Lead {
             to,
             blocked_stack: blocked.stack,
             blocked_by: blocked.by,
-            after: match (awaits, is_node) {
-                (true, _) => Cause::Event,
-                (_, true) => Cause::Graph,
+            after: match (awaits, is_node, is_queued) {
+                (true, ..) => Cause::Event,
+                (_, true, _) => Cause::Graph,
+                (_, _, true) => Cause::Queue,
                 _ => Cause::Launch,
             },
         }
@@ -201,9 +213,9 @@ impl Idle {
         }
         let after_ns = lead.launch.ns().min(gap_ns);
         let before_ns = gap_ns - after_ns;
-        // A launch of a graph is not yet a wait between its nodes.
+        // What was launched while the device was idle did not wait for another operation.
         let after = match lead.after {
-            Cause::Graph if before_ns > 0 => Cause::Launch,
+            Cause::Graph | Cause::Queue if before_ns > 0 => Cause::Launch,
             after => after,
         };
         self.piece(after, after_ns);
@@ -381,6 +393,9 @@ mod tests {
             explained(500, lead(1_800, 2_000, awaits, false)),
             [(Cause::Event, 200), (Cause::Host, 300)]
         );
+        let queued = lead(1_000, 30_000, Before::default(), false);
+        assert_eq!(explained(100, queued), [(Cause::Queue, 100)]);
+        assert_eq!(explained(29_500, queued), [(Cause::Launch, 29_000), (Cause::Host, 500)]);
         let node = lead(1_800, 2_000, Before::default(), true);
         assert_eq!(explained(100, node), [(Cause::Graph, 100)]);
         assert_eq!(explained(500, node), [(Cause::Launch, 200), (Cause::Host, 300)]);

@@ -16,7 +16,9 @@ use crate::model::definitions::Device;
 use crate::model::{Evicted, Loss, Process, Totals};
 use crate::report::IdleReport;
 use crate::report::json::*;
-use crate::report::{DeviceMetricsReport, MemoryReport, SeriesReport, ranges, recording, streams, threads};
+use crate::report::{
+    DeviceMetricsReport, FindingsReport, MemoryReport, SeriesReport, ranges, recording, streams, threads,
+};
 use crate::report::{
     anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times,
 };
@@ -67,7 +69,7 @@ impl Report {
         let (threads, threads_left_out) = threads::threads(totals, aggregates, &labels.processes);
         let (kernels, other_kernels) = kernels::kernels(aggregates, &mut labels.kernels);
         let (streams, streams_left_out) = streams::streams(totals, aggregates);
-        Report {
+        let mut report = Report {
             schema: SCHEMA,
             version: VERSION,
             simulated: totals.simulated,
@@ -151,7 +153,10 @@ impl Report {
             cost: cost(totals, wall_ns),
             notices: [notices(totals, beyond.count, labels.stacks.notices()), not_sampled(aggregates)]
                 .concat(),
-        }
+            findings: None,
+        };
+        report.findings = FindingsReport::new(&report, aggregates, labels);
+        report
     }
 }
 

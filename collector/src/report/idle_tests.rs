@@ -6,7 +6,7 @@ use std::path::Path;
 use gputrace_wire::call::{Detail, wait};
 use gputrace_wire::cell::{flag, kind};
 
-use crate::aggregate::{Aggregates, Cause};
+use crate::aggregate::{Aggregates, Cause, QUEUED_NS};
 use crate::batch::Counters;
 use crate::flame::Flame;
 use crate::label::Labels;
@@ -100,9 +100,11 @@ impl All {
             Some(call) => is_stream_wait(call),
             None => false,
         };
-        match (awaits, is_node && before == 0) {
-            (true, _) => add("event", after),
-            (_, true) => add("graph", after),
+        let is_queued = gap.1 > launch.start_ns + launch.duration_ns + QUEUED_NS;
+        match (awaits, is_node && before == 0, is_queued && before == 0) {
+            (true, ..) => add("event", after),
+            (_, true, _) => add("graph", after),
+            (_, _, true) => add("queue", after),
             _ => add("launch", after),
         }
         add("host", before - blocked);

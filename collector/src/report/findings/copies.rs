@@ -1,0 +1,151 @@
+//! Copies: from pageable memory, very many small ones, and such that nothing runs beside.
+
+use super::facts::Facts;
+use super::{Confidence, Finding};
+use crate::aggregate::{CallClass, Moved};
+use crate::label::units::{bandwidth, bytes, count, duration};
+use crate::model::operation::Direction;
+
+const HOST_COPIES: [Direction; 2] = [Direction::CpuToGpu, Direction::GpuToCpu];
+/// The least part of the time that is a fault of this kind.
+const SHARE_MIN: f64 = 0.03;
+/// Smaller copies cost their call, and not their bytes.
+const SMALL_BYTES: u64 = 4096;
+const SMALL_MIN: u64 = 1_000;
+/// From such a mean size on, the memory's kind matters.
+const LARGE_BYTES: u64 = 64 << 10;
+/// Copies that run beside kernels for less than this part of their time do not overlap.
+const OVERLAP_MAX: f64 = 0.1;
+const ALONE_SHARE_MIN: f64 = 0.1;
+
+pub(super) fn find(facts: &Facts<'_>, to: &mut Vec<Finding>) {
+    let before = to.len();
+    to.extend(HOST_COPIES.into_iter().filter_map(|direction| pageable(facts, direction)));
+    let is_pageable = to.len() > before;
+    let has_waits = to.iter().any(|finding| finding.rule == "sync_in_loop");
+    for direction in HOST_COPIES {
+        // A value that is read after a wait is part of that fault.
+        if !(has_waits && direction == Direction::GpuToCpu) {
+            to.extend(small(facts, direction));
+        }
+    }
+    if !is_pageable {
+        to.extend(alone(facts));
+    }
+}
+
+fn words(direction: Direction) -> &'static str {
+    if direction == Direction::CpuToGpu { "to the GPU" } else { "from the GPU" }
+}
+
+fn pageable(facts: &Facts<'_>, direction: Direction) -> Option<Finding> {
+    let transfers = &facts.aggregates.transfers;
+    let (moved, all) = (transfers.pageable.get(&direction)?, transfers.copies.get(&direction)?);
+    let ns = moved.durations.total_ns();
+    if facts.share(ns) < SHARE_MIN || moved.bytes / moved.calls.max(1) < LARGE_BYTES {
+        return None;
+    }
+    let pinned_ns = all.durations.total_ns().saturating_sub(ns);
+    let pinned_bytes = all.timed_bytes.saturating_sub(moved.timed_bytes);
+    let speed = moved.timed_bytes as f64 / ns.max(1) as f64;
+    // Some pinned copies of the same run show what the link gives.
+    let known = (pinned_ns > 0 && pinned_bytes >= LARGE_BYTES)
+        .then(|| pinned_bytes as f64 / pinned_ns as f64)
+        .filter(|pinned| *pinned > speed);
+    let (saved, basis, confidence) = match known {
+        Some(pinned) => (
+            1.0 - speed / pinned,
+            "the copies' time, less what they take at the speed of this run's pinned copies",
+            Confidence::High,
+        ),
+        None => (
+            0.5,
+            "half of the copies' time: pinned memory is about twice as fast; more where copies overlap kernels",
+            Confidence::Medium,
+        ),
+    };
+    Some(Finding {
+        rule: "pageable_copies",
+        title: format!(
+            "{} copies {} ({}) use pageable memory: {} at {}",
+            count(moved.calls),
+            words(direction),
+            bytes(moved.bytes),
+            duration(ns),
+            bandwidth(moved.bandwidth_mbps())
+        ),
+        lines: facts.lines_of_copies(direction),
+        advice: "Use pinned memory (DataLoader(pin_memory=True), tensor.pin_memory(), cudaHostAlloc) and \
+                 asynchronous copies (non_blocking=True)"
+            .to_owned(),
+        saves_ns: (ns as f64 * saved) as u64,
+        saves_share: 0.0,
+        basis,
+        confidence,
+    })
+}
+
+fn small(facts: &Facts<'_>, direction: Direction) -> Option<Finding> {
+    let moved = facts.aggregates.transfers.copies.get(&direction)?;
+    if moved.calls < SMALL_MIN || moved.bytes / moved.calls > SMALL_BYTES {
+        return None;
+    }
+    let class = facts.class(CallClass::Copy)?;
+    let each_ns = class.spread.total_ns.unwrap_or(0) / class.calls.max(1);
+    let ns = moved.durations.total_ns().saturating_add(each_ns.saturating_mul(moved.calls));
+    if facts.share(ns) < SHARE_MIN {
+        return None;
+    }
+    Some(Finding {
+        rule: "small_copies",
+        title: format!(
+            "{} copies {} of {} on average: {} in their calls and on the GPU",
+            count(moved.calls),
+            words(direction),
+            bytes(moved.bytes / moved.calls),
+            duration(ns)
+        ),
+        lines: facts.lines_of_copies(direction),
+        advice: "Copy them together in one piece, or make the values on the GPU".to_owned(),
+        saves_ns: ns,
+        saves_share: 0.0,
+        basis: "the time of their calls and on the GPU",
+        confidence: Confidence::Medium,
+    })
+}
+
+/// Copies beside which no kernel runs. If kernels run beside each other, they hide that here, so that the
+/// rule rather says nothing.
+fn alone(facts: &Facts<'_>) -> Option<Finding> {
+    let transfers = &facts.aggregates.transfers;
+    let of = |direction: &Direction| {
+        transfers.copies.get(direction).map(|moved: &Moved| moved.durations.total_ns())
+    };
+    let copies_ns: u64 = HOST_COPIES.iter().filter_map(of).sum();
+    let others_ns: u64 = transfers.copies.values().map(|moved| moved.durations.total_ns()).sum();
+    let kernels_ns: u64 = facts.report.kernels.iter().filter_map(|kernel| kernel.spread.total_ns).sum();
+    let all_ns = kernels_ns + others_ns + transfers.fills.durations.total_ns();
+    let both_ns = all_ns.saturating_sub(facts.busy_ns);
+    let is_alone = both_ns as f64 <= copies_ns as f64 * OVERLAP_MAX;
+    let saves_ns = copies_ns.min(kernels_ns);
+    if !is_alone || facts.share(saves_ns) < ALONE_SHARE_MIN {
+        return None;
+    }
+    let direction = HOST_COPIES.into_iter().max_by_key(|direction| of(direction))?;
+    Some(Finding {
+        rule: "copies_not_overlapped",
+        title: format!(
+            "{} of copies between host and GPU, and no kernel runs meanwhile",
+            duration(copies_ns)
+        ),
+        lines: facts.lines_of_copies(direction),
+        advice:
+            "Copy the next batch on a stream of its own while the kernels of this one run (pinned memory, \
+                 non_blocking=True, a prefetcher)"
+                .to_owned(),
+        saves_ns,
+        saves_share: 0.0,
+        basis: "the shorter of the copies' and the kernels' time",
+        confidence: Confidence::Medium,
+    })
+}
