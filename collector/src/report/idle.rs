@@ -54,10 +54,11 @@ impl IdleReport {
             .collect();
         causes.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
         let placed = causes.iter().filter(|cause| cause.cause.has_lines());
-        let placed_ns: u64 = placed.map(|cause| cause.ns).sum();
+        let placed_ns = placed.fold(0, |sum: u64, cause| sum.saturating_add(cause.ns));
         let mut lines = lines(idle.lines(), stacks, share);
         lines.truncate(IDLE_LINES_SHOWN);
-        let no_line_ns = placed_ns.saturating_sub(lines.iter().map(|line| line.ns).sum());
+        let shown_ns = lines.iter().fold(0, |sum: u64, line| sum.saturating_add(line.ns));
+        let no_line_ns = placed_ns.saturating_sub(shown_ns);
         IdleReport { causes, lines, no_line_ns }
     }
 }

@@ -1,7 +1,7 @@
 //! Calls that take the program's time: memory that is allocated and freed all the time, code that is loaded
 //! all the time.
 
-use super::facts::Facts;
+use super::input::{RuleInput, sum};
 use super::{Confidence, Finding};
 use crate::aggregate::CallClass;
 use crate::label::units::{count, duration};
@@ -12,36 +12,36 @@ const SHARE_MIN: f64 = 0.05;
 const FREES_MIN: u64 = 100;
 const LOADS_MIN: u64 = 5;
 
-pub(super) fn find(facts: &Facts<'_>, to: &mut Vec<Finding>) {
-    to.extend(churn(facts));
-    to.extend(loads(facts));
+pub(super) fn find(input: &RuleInput<'_>, to: &mut Vec<Finding>) {
+    to.extend(churn(input));
+    to.extend(loads(input));
 }
 
-fn churn(facts: &Facts<'_>) -> Option<Finding> {
-    let (allocs, frees) = (facts.class(CallClass::Alloc)?, facts.class(CallClass::Free)?);
+fn churn(input: &RuleInput<'_>) -> Option<Finding> {
+    let (allocs, frees) = (input.class(CallClass::Alloc)?, input.class(CallClass::Free)?);
     let calls = allocs.calls.min(frees.calls);
-    let ns = allocs.spread.total_ns.unwrap_or(0) + frees.spread.total_ns.unwrap_or(0);
-    if calls < FREES_MIN || facts.share(ns) < SHARE_MIN {
+    let ns = sum([allocs, frees].into_iter().filter_map(|class| class.spread.total_ns));
+    if calls < FREES_MIN || input.share(ns) < SHARE_MIN {
         return None;
     }
     Some(Finding {
         rule: "allocator_churn",
         title: format!("Memory is allocated and freed {} times, which takes {}", count(calls), duration(ns)),
-        lines: facts.lines_of(CallClass::Alloc),
+        lines: input.lines_of(CallClass::Alloc),
         advice:
             "Keep the memory and use it again: a caching allocator (PyTorch's without empty_cache() in the \
                  loop, RMM, cudaMallocAsync with a release threshold), or buffers made once"
                 .to_owned(),
-        saves_ns: ns.min(facts.span_ns.saturating_sub(facts.busy_ns)),
+        saves_ns: ns.min(input.span_ns.saturating_sub(input.busy_ns)),
         saves_share: 0.0,
         basis: "the time in these calls, at most the GPU's idle time",
         confidence: Confidence::High,
     })
 }
 
-fn loads(facts: &Facts<'_>) -> Option<Finding> {
-    let (calls, ns) = facts.aggregates.calls.loads().late();
-    if calls < LOADS_MIN || facts.share(ns) < SHARE_MIN {
+fn loads(input: &RuleInput<'_>) -> Option<Finding> {
+    let (calls, ns) = input.aggregates.calls.loads().late();
+    if calls < LOADS_MIN || input.share(ns) < SHARE_MIN {
         return None;
     }
     Some(Finding {
@@ -51,11 +51,11 @@ fn loads(facts: &Facts<'_>) -> Option<Finding> {
             count(calls),
             duration(ns)
         ),
-        lines: facts.lines_of(CallClass::ModuleLoad),
+        lines: input.lines_of(CallClass::ModuleLoad),
         advice: "Something is compiled again and again, often for a new shape: mark dimensions as dynamic or pad \
                  them (torch.compile, Triton), keep compiled kernels (NVRTC, CuPy), and warm up before serving"
             .to_owned(),
-        saves_ns: ns.min(facts.span_ns.saturating_sub(facts.busy_ns)),
+        saves_ns: ns.min(input.span_ns.saturating_sub(input.busy_ns)),
         saves_share: 0.0,
         basis: "the time of these loads, at most the GPU's idle time; compiling itself is not in it",
         confidence: Confidence::Medium,

@@ -1,14 +1,14 @@
 //! Devices whose clocks were lowered.
 
-use super::facts::Facts;
+use super::input::RuleInput;
 use super::{Confidence, Finding};
 use crate::label::units::duration;
 
 /// The least part of the sampled time with lowered clocks.
 const SHARE_MIN: f64 = 0.05;
 
-pub(super) fn find(facts: &Facts<'_>, to: &mut Vec<Finding>) {
-    for device in &facts.report.devices {
+pub(super) fn find(input: &RuleInput<'_>, to: &mut Vec<Finding>) {
+    for device in &input.report.devices {
         let Some(metrics) = &device.metrics else { continue };
         let Some(worst) = metrics.throttled.iter().flatten().max_by_key(|reason| reason.ns) else { continue };
         let Some(clock) = metrics.sm_clock_mhz.filter(|clock| clock.max > 0.0) else { continue };

@@ -1,6 +1,6 @@
 //! Copies: from pageable memory, very many small ones, and such that nothing runs beside.
 
-use super::facts::Facts;
+use super::input::{RuleInput, sum};
 use super::{Confidence, Finding};
 use crate::aggregate::{CallClass, Moved};
 use crate::label::units::{bandwidth, bytes, count, duration};
@@ -18,19 +18,19 @@ const LARGE_BYTES: u64 = 64 << 10;
 const OVERLAP_MAX: f64 = 0.1;
 const ALONE_SHARE_MIN: f64 = 0.1;
 
-pub(super) fn find(facts: &Facts<'_>, to: &mut Vec<Finding>) {
+pub(super) fn find(input: &RuleInput<'_>, to: &mut Vec<Finding>) {
     let before = to.len();
-    to.extend(HOST_COPIES.into_iter().filter_map(|direction| pageable(facts, direction)));
+    to.extend(HOST_COPIES.into_iter().filter_map(|direction| pageable(input, direction)));
     let is_pageable = to.len() > before;
     let has_waits = to.iter().any(|finding| finding.rule == "sync_in_loop");
     for direction in HOST_COPIES {
         // A value that is read after a wait is part of that fault.
         if !(has_waits && direction == Direction::GpuToCpu) {
-            to.extend(small(facts, direction));
+            to.extend(small(input, direction));
         }
     }
     if !is_pageable {
-        to.extend(alone(facts));
+        to.extend(alone(input));
     }
 }
 
@@ -38,11 +38,11 @@ fn words(direction: Direction) -> &'static str {
     if direction == Direction::CpuToGpu { "to the GPU" } else { "from the GPU" }
 }
 
-fn pageable(facts: &Facts<'_>, direction: Direction) -> Option<Finding> {
-    let transfers = &facts.aggregates.transfers;
+fn pageable(input: &RuleInput<'_>, direction: Direction) -> Option<Finding> {
+    let transfers = &input.aggregates.transfers;
     let (moved, all) = (transfers.pageable.get(&direction)?, transfers.copies.get(&direction)?);
     let ns = moved.durations.total_ns();
-    if facts.share(ns) < SHARE_MIN || moved.bytes / moved.calls.max(1) < LARGE_BYTES {
+    if input.share(ns) < SHARE_MIN || moved.bytes / moved.calls.max(1) < LARGE_BYTES {
         return None;
     }
     let pinned_ns = all.durations.total_ns().saturating_sub(ns);
@@ -74,7 +74,7 @@ fn pageable(facts: &Facts<'_>, direction: Direction) -> Option<Finding> {
             duration(ns),
             bandwidth(moved.bandwidth_mbps())
         ),
-        lines: facts.lines_of_copies(direction),
+        lines: input.lines_of_copies(direction),
         advice: "Use pinned memory (DataLoader(pin_memory=True), tensor.pin_memory(), cudaHostAlloc) and \
                  asynchronous copies (non_blocking=True)"
             .to_owned(),
@@ -85,15 +85,15 @@ fn pageable(facts: &Facts<'_>, direction: Direction) -> Option<Finding> {
     })
 }
 
-fn small(facts: &Facts<'_>, direction: Direction) -> Option<Finding> {
-    let moved = facts.aggregates.transfers.copies.get(&direction)?;
+fn small(input: &RuleInput<'_>, direction: Direction) -> Option<Finding> {
+    let moved = input.aggregates.transfers.copies.get(&direction)?;
     if moved.calls < SMALL_MIN || moved.bytes / moved.calls > SMALL_BYTES {
         return None;
     }
-    let class = facts.class(CallClass::Copy)?;
+    let class = input.class(CallClass::Copy)?;
     let each_ns = class.spread.total_ns.unwrap_or(0) / class.calls.max(1);
     let ns = moved.durations.total_ns().saturating_add(each_ns.saturating_mul(moved.calls));
-    if facts.share(ns) < SHARE_MIN {
+    if input.share(ns) < SHARE_MIN {
         return None;
     }
     Some(Finding {
@@ -105,7 +105,7 @@ fn small(facts: &Facts<'_>, direction: Direction) -> Option<Finding> {
             bytes(moved.bytes / moved.calls),
             duration(ns)
         ),
-        lines: facts.lines_of_copies(direction),
+        lines: input.lines_of_copies(direction),
         advice: "Copy them together in one piece, or make the values on the GPU".to_owned(),
         saves_ns: ns,
         saves_share: 0.0,
@@ -116,19 +116,19 @@ fn small(facts: &Facts<'_>, direction: Direction) -> Option<Finding> {
 
 /// Copies beside which no kernel runs. If kernels run beside each other, they hide that here, so that the
 /// rule rather says nothing.
-fn alone(facts: &Facts<'_>) -> Option<Finding> {
-    let transfers = &facts.aggregates.transfers;
+fn alone(input: &RuleInput<'_>) -> Option<Finding> {
+    let transfers = &input.aggregates.transfers;
     let of = |direction: &Direction| {
         transfers.copies.get(direction).map(|moved: &Moved| moved.durations.total_ns())
     };
-    let copies_ns: u64 = HOST_COPIES.iter().filter_map(of).sum();
-    let others_ns: u64 = transfers.copies.values().map(|moved| moved.durations.total_ns()).sum();
-    let kernels_ns: u64 = facts.report.kernels.iter().filter_map(|kernel| kernel.spread.total_ns).sum();
-    let all_ns = kernels_ns + others_ns + transfers.fills.durations.total_ns();
-    let both_ns = all_ns.saturating_sub(facts.busy_ns);
+    let copies_ns = sum(HOST_COPIES.iter().filter_map(of));
+    let others_ns = sum(transfers.copies.values().map(|moved| moved.durations.total_ns()));
+    let kernels_ns = input.kernels_ns();
+    let all_ns = sum([kernels_ns, others_ns, transfers.fills.durations.total_ns()]);
+    let both_ns = all_ns.saturating_sub(input.busy_ns);
     let is_alone = both_ns as f64 <= copies_ns as f64 * OVERLAP_MAX;
     let saves_ns = copies_ns.min(kernels_ns);
-    if !is_alone || facts.share(saves_ns) < ALONE_SHARE_MIN {
+    if !is_alone || input.share(saves_ns) < ALONE_SHARE_MIN {
         return None;
     }
     let direction = HOST_COPIES.into_iter().max_by_key(|direction| of(direction))?;
@@ -138,7 +138,7 @@ fn alone(facts: &Facts<'_>) -> Option<Finding> {
             "{} of copies between host and GPU, and no kernel runs meanwhile",
             duration(copies_ns)
         ),
-        lines: facts.lines_of_copies(direction),
+        lines: input.lines_of_copies(direction),
         advice:
             "Copy the next batch on a stream of its own while the kernels of this one run (pinned memory, \
                  non_blocking=True, a prefetcher)"

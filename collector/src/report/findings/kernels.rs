@@ -1,6 +1,6 @@
 //! Kernels that leave most of a GPU unused, where the GPU's time is what matters.
 
-use super::facts::Facts;
+use super::input::RuleInput;
 use super::{Confidence, Finding};
 use crate::label::units::percent;
 use crate::report::json::{ConfigReport, KernelReport};
@@ -19,22 +19,22 @@ const SHORT_NS: f64 = 10_000.0;
 const THREADS_MIN: u64 = 64;
 const OCCUPANCY_MAX: f64 = 0.5;
 
-pub(super) fn find(facts: &Facts<'_>, to: &mut Vec<Finding>) {
-    let all_ns: u64 = facts.report.kernels.iter().filter_map(|kernel| kernel.spread.total_ns).sum();
-    let is_beside = all_ns as f64 > facts.busy_ns as f64 * BESIDE_MAX;
-    if is_beside || facts.share(facts.busy_ns) < BUSY_MIN {
+pub(super) fn find(input: &RuleInput<'_>, to: &mut Vec<Finding>) {
+    let all_ns = input.kernels_ns();
+    let is_beside = all_ns as f64 > input.busy_ns as f64 * BESIDE_MAX;
+    if is_beside || input.share(input.busy_ns) < BUSY_MIN {
         return;
     }
     let matters = |kernel: &&KernelReport| {
         kernel.share.is_some_and(|share| share >= KERNEL_SHARE_MIN)
             && kernel.spread.mean_ns.is_some_and(|mean| mean >= SHORT_NS)
     };
-    for kernel in facts.report.kernels.iter().filter(matters) {
+    for kernel in input.report.kernels.iter().filter(matters) {
         // The configuration of most calls stands for all only if it is more than half of them.
         let Some(config) = kernel.configs.first().filter(|config| config.calls * 2 > kernel.calls) else {
             continue;
         };
-        to.extend(small_grid(facts, kernel, config).or_else(|| small_blocks(kernel, config)));
+        to.extend(small_grid(input, kernel, config).or_else(|| small_blocks(kernel, config)));
     }
 }
 
@@ -42,8 +42,8 @@ fn volume(sides: [u32; 3]) -> u64 {
     sides.iter().map(|side| u64::from(*side)).product()
 }
 
-fn small_grid(facts: &Facts<'_>, kernel: &KernelReport, config: &ConfigReport) -> Option<Finding> {
-    let multiprocessors = u64::from(facts.report.devices.get(config.device)?.multiprocessors);
+fn small_grid(input: &RuleInput<'_>, kernel: &KernelReport, config: &ConfigReport) -> Option<Finding> {
+    let multiprocessors = u64::from(input.report.devices.get(config.device)?.multiprocessors);
     let (blocks, total_ns) = (volume(config.grid), kernel.spread.total_ns?);
     let filled = blocks as f64 / multiprocessors.max(1) as f64;
     if blocks == 0 || multiprocessors == 0 || filled > FILLED_MAX {

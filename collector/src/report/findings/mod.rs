@@ -7,7 +7,7 @@
 mod calls;
 mod clocks;
 mod copies;
-mod facts;
+mod input;
 mod kernels;
 mod ranks;
 mod waiting;
@@ -18,7 +18,7 @@ use crate::aggregate::Aggregates;
 use crate::label::Labels;
 use crate::report::json::{DeviceTimes, Report};
 use crate::report::lines::CodeLocation;
-use facts::Facts;
+use input::RuleInput;
 
 /// Findings in the report.
 const SHOWN: usize = 7;
@@ -74,24 +74,24 @@ impl FindingsReport {
         if !matches!(report.device_times, DeviceTimes::Full | DeviceTimes::Partial) {
             return None;
         }
-        let facts = Facts::new(report, aggregates, labels);
-        if facts.span_ns < SPAN_MIN_NS {
+        let input = RuleInput::new(report, aggregates, labels);
+        if input.span_ns < SPAN_MIN_NS {
             return None;
         }
         let mut list = Vec::new();
-        waiting::find(&facts, &mut list);
-        copies::find(&facts, &mut list);
-        calls::find(&facts, &mut list);
-        kernels::find(&facts, &mut list);
-        clocks::find(&facts, &mut list);
-        ranks::find(&facts, labels, &mut list);
+        waiting::find(&input, &mut list);
+        copies::find(&input, &mut list);
+        calls::find(&input, &mut list);
+        kernels::find(&input, &mut list);
+        clocks::find(&input, &mut list);
+        ranks::find(&input, labels, &mut list);
         for finding in &mut list {
-            finding.saves_ns = finding.saves_ns.min(facts.span_ns);
-            finding.saves_share = facts.share(finding.saves_ns);
+            finding.saves_ns = finding.saves_ns.min(input.span_ns);
+            finding.saves_share = input.share(finding.saves_ns);
         }
         list.retain(|finding| finding.saves_share >= SAVES_MIN);
         list.sort_by_key(|finding| std::cmp::Reverse(finding.saves_ns));
         list.truncate(SHOWN);
-        Some(FindingsReport { span_ns: facts.span_ns, busy_ns: facts.busy_ns, list })
+        Some(FindingsReport { span_ns: input.span_ns, busy_ns: input.busy_ns, list })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::facts::Facts;
+use super::input::{RuleInput, sum};
 use super::{Confidence, Finding};
 use crate::label::Labels;
 use crate::label::units::duration;
@@ -10,19 +10,20 @@ use crate::label::units::duration;
 /// The least part of a device's time that the others wait.
 const SHARE_MIN: f64 = 0.1;
 
-pub(super) fn find(facts: &Facts<'_>, labels: &mut Labels<'_>, to: &mut Vec<Finding>) {
+pub(super) fn find(input: &RuleInput<'_>, labels: &mut Labels<'_>, to: &mut Vec<Finding>) {
     let mut waiting: BTreeMap<u32, u64> = BTreeMap::new();
-    for (key, kernel) in facts.aggregates.kernels.iter() {
+    for (key, kernel) in input.aggregates.kernels.iter() {
         if labels.kernels.name(key.process, key.name).short.starts_with("nccl") {
-            *waiting.entry(key.process).or_default() += kernel.durations.total_ns();
+            let ns = waiting.entry(key.process).or_default();
+            *ns = kernel.durations.total_ns().saturating_add(*ns);
         }
     }
     let Some((slow, least_ns)) = waiting.iter().min_by_key(|(_, ns)| **ns) else { return };
-    let all_ns: u64 = waiting.values().sum();
+    let all_ns = sum(waiting.values().copied());
     // The one that comes last finds the others there, and its own kernel is short.
-    let lost_ns = all_ns - least_ns * waiting.len() as u64;
+    let lost_ns = all_ns.saturating_sub(least_ns.saturating_mul(waiting.len() as u64));
     let others = waiting.len() as u64 - 1;
-    if others == 0 || facts.share(lost_ns) < SHARE_MIN * others as f64 / waiting.len() as f64 {
+    if others == 0 || input.share(lost_ns) < SHARE_MIN * others as f64 / waiting.len() as f64 {
         return;
     }
     let who = match labels.processes.rank(*slow) {
@@ -37,7 +38,7 @@ pub(super) fn find(facts: &Facts<'_>, labels: &mut Labels<'_>, to: &mut Vec<Find
         title: format!(
             "{who} is the one that others wait for: its NCCL kernels take {}, those of the others {} on average",
             duration(*least_ns),
-            duration((all_ns - least_ns) / others)
+            duration(all_ns.saturating_sub(*least_ns) / others)
         ),
         lines: Vec::new(),
         advice: "Give it less work or the others more: balance batches and layers, and look for what else runs on its \

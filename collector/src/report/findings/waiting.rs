@@ -1,7 +1,7 @@
 //! The GPU waits for the program: synchronisations in a loop, launches that take longer than kernels, slow
 //! host code.
 
-use super::facts::{ByLine, Facts, most};
+use super::input::{ByLine, RuleInput, most, sum};
 use super::{Confidence, Finding};
 use crate::aggregate::{CallClass, Cause, Weight};
 use crate::label::units::{count, duration};
@@ -23,19 +23,19 @@ const NODE_NS: u64 = 1_000;
 /// Findings about single lines of host code.
 const SLOW_SHOWN: usize = 2;
 
-pub(super) fn find(facts: &Facts<'_>, to: &mut Vec<Finding>) {
+pub(super) fn find(input: &RuleInput<'_>, to: &mut Vec<Finding>) {
     let (after_waits, others): (Vec<&IdleLine>, Vec<&IdleLine>) =
-        facts.idle.iter().partition(|line| is_after_wait(facts, line));
-    let others: Vec<&IdleLine> = others.into_iter().filter(|line| !is_in_calls(facts, line)).collect();
-    to.extend(waits(facts, &after_waits));
-    to.extend(launches(facts, &others));
-    slow_host_code(facts, &after_waits, &others, to);
+        input.idle.iter().partition(|line| is_after_wait(input, line));
+    let others: Vec<&IdleLine> = others.into_iter().filter(|line| !is_in_calls(input, line)).collect();
+    to.extend(waits(input, &after_waits));
+    to.extend(launches(input, &others));
+    slow_host_code(input, &after_waits, &others, to);
 }
 
 /// Whether it is idle time that a synchronisation made: in its call, or until the next launch after it.
-fn is_after_wait(facts: &Facts<'_>, line: &IdleLine) -> bool {
+fn is_after_wait(input: &RuleInput<'_>, line: &IdleLine) -> bool {
     let Some(from) = &line.from else { return false };
-    let waits = facts.calls_at(CallClass::Wait, from).count;
+    let waits = input.calls_at(CallClass::Wait, from).count;
     match line.cause {
         Cause::Sync => waits >= LOOP_MIN,
         Cause::Host => waits >= LOOP_MIN && waits.saturating_mul(2) >= line.pieces,
@@ -44,34 +44,34 @@ fn is_after_wait(facts: &Facts<'_>, line: &IdleLine) -> bool {
 }
 
 /// Whether calls that load code or allocate memory took most of it: other rules speak of those.
-fn is_in_calls(facts: &Facts<'_>, line: &IdleLine) -> bool {
+fn is_in_calls(input: &RuleInput<'_>, line: &IdleLine) -> bool {
     let Some(at) = &line.to else { return false };
-    let loads = facts.calls_at(CallClass::ModuleLoad, at).ns;
-    let allocs = facts.calls_at(CallClass::Alloc, at).ns;
+    let loads = input.calls_at(CallClass::ModuleLoad, at).ns;
+    let allocs = input.calls_at(CallClass::Alloc, at).ns;
     line.cause == Cause::Host && loads.saturating_add(allocs) >= line.ns / 2
 }
 
 /// Without the wait, the host would be ahead: what it does then, it does while the GPU works.
-fn overlapped(facts: &Facts<'_>, ns: u64) -> u64 {
-    ns.min(facts.busy_ns)
+fn overlapped(input: &RuleInput<'_>, ns: u64) -> u64 {
+    ns.min(input.busy_ns)
 }
 
-fn waits(facts: &Facts<'_>, after_waits: &[&IdleLine]) -> Option<Finding> {
+fn waits(input: &RuleInput<'_>, after_waits: &[&IdleLine]) -> Option<Finding> {
     let mut lines = ByLine::new();
     for line in after_waits {
         if let Some(from) = &line.from {
             lines.entry(from.clone()).or_default().add(weight(line));
         }
     }
-    let mut idle_ns = lines.values().map(|weight| weight.ns).sum();
-    let mut waits: u64 = lines.keys().map(|line| facts.calls_at(CallClass::Wait, line).count).sum();
+    let mut idle_ns = sum(lines.values().map(|weight| weight.ns));
+    let mut waits = sum(lines.keys().map(|line| input.calls_at(CallClass::Wait, line).count));
     if lines.is_empty() {
         // A program without stacks: the time in the waits is known, and not the time after them.
-        idle_ns = facts.idle_of(&[Cause::Sync]).0;
-        waits = facts.class(CallClass::Wait).map_or(0, |class| class.calls);
+        idle_ns = input.idle_of(&[Cause::Sync]).0;
+        waits = input.class(CallClass::Wait).map_or(0, |class| class.calls);
     }
-    let saves_ns = overlapped(facts, idle_ns);
-    if facts.share(saves_ns) < SHARE_MIN || waits < LOOP_MIN {
+    let saves_ns = overlapped(input, idle_ns);
+    if input.share(saves_ns) < SHARE_MIN || waits < LOOP_MIN {
         return None;
     }
     Some(Finding {
@@ -92,13 +92,13 @@ fn waits(facts: &Facts<'_>, after_waits: &[&IdleLine]) -> Option<Finding> {
     })
 }
 
-fn launches(facts: &Facts<'_>, others: &[&IdleLine]) -> Option<Finding> {
+fn launches(input: &RuleInput<'_>, others: &[&IdleLine]) -> Option<Finding> {
     let mut lines = ByLine::new();
     let (mut idle_ns, mut gaps) = (0, 0);
     for line in others {
         let is_short = line.ns / line.pieces.max(1) < LAUNCHING_NS;
         if matches!(line.cause, Cause::Host | Cause::Launch) && is_short {
-            (idle_ns, gaps) = (idle_ns + line.ns, gaps + line.pieces);
+            (idle_ns, gaps) = (line.ns.saturating_add(idle_ns), gaps + line.pieces);
             if let Some(at) = line.to.as_ref().or(line.from.as_ref()) {
                 lines.entry(at.clone()).or_default().add(weight(line));
             }
@@ -106,24 +106,24 @@ fn launches(facts: &Facts<'_>, others: &[&IdleLine]) -> Option<Finding> {
     }
     if lines.is_empty() {
         // A program without stacks: all that is known is the sum.
-        (idle_ns, gaps) = facts.idle_of(&[Cause::Host, Cause::Launch]);
+        (idle_ns, gaps) = input.idle_of(&[Cause::Host, Cause::Launch]);
         if idle_ns / gaps.max(1) >= LAUNCHING_NS {
             return None;
         }
     }
-    let launches = facts.report.counts.launches;
-    if gaps < LAUNCHES_MIN || launches < LAUNCHES_MIN || facts.share(idle_ns) < LAUNCHES_SHARE_MIN {
+    let launches = input.report.counts.launches;
+    if gaps < LAUNCHES_MIN || launches < LAUNCHES_MIN || input.share(idle_ns) < LAUNCHES_SHARE_MIN {
         return None;
     }
-    let kernel_ns: u64 = facts.report.kernels.iter().filter_map(|kernel| kernel.spread.total_ns).sum();
-    let kernels: u64 = facts.report.kernels.iter().map(|kernel| kernel.timed_calls).sum();
+    let kernel_ns = input.kernels_ns();
+    let kernels = sum(input.report.kernels.iter().map(|kernel| kernel.timed_calls));
     Some(Finding {
         rule: "launch_bound",
         title: format!(
             "The GPU waits for launches: {} kernels of {} on average, and one launch each {}",
             count(kernels),
             duration(kernel_ns / kernels.max(1)),
-            duration(facts.span_ns / launches.max(1)),
+            duration(input.span_ns / launches.max(1)),
         ),
         lines: most(&lines),
         advice: "Launch less: capture the loop as a CUDA graph (torch.cuda.graph, \
@@ -137,22 +137,27 @@ fn launches(facts: &Facts<'_>, others: &[&IdleLine]) -> Option<Finding> {
 }
 
 /// Lines between which the GPU has nothing to do for long.
-fn slow_host_code(facts: &Facts<'_>, after_waits: &[&IdleLine], others: &[&IdleLine], to: &mut Vec<Finding>) {
-    let waited_ns: u64 = after_waits.iter().map(|line| line.ns).sum();
+fn slow_host_code(
+    input: &RuleInput<'_>,
+    after_waits: &[&IdleLine],
+    others: &[&IdleLine],
+    to: &mut Vec<Finding>,
+) {
+    let waited_ns = sum(after_waits.iter().map(|line| line.ns));
     // What waiting less often would not hide.
-    let left = 1.0 - overlapped(facts, waited_ns) as f64 / waited_ns.max(1) as f64;
+    let left = 1.0 - overlapped(input, waited_ns) as f64 / waited_ns.max(1) as f64;
     let after = after_waits.iter().map(|line| (*line, (line.ns as f64 * left) as u64));
     let mut slow: Vec<(&IdleLine, u64)> = others
         .iter()
         .map(|line| (*line, line.ns))
         .chain(after)
         .filter(|(line, _)| line.cause == Cause::Host && line.ns / line.pieces.max(1) >= LAUNCHING_NS)
-        .filter(|(_, ns)| facts.share(*ns) >= SHARE_MIN)
+        .filter(|(_, ns)| input.share(*ns) >= SHARE_MIN)
         .collect();
     slow.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     for (line, saves_ns) in slow.into_iter().take(SLOW_SHOWN) {
         let next = line.to.as_ref().or(line.from.as_ref());
-        let copies = next.map(|at| facts.copies_at(Direction::CpuToGpu, at)).unwrap_or_default();
+        let copies = next.map(|at| input.copies_at(Direction::CpuToGpu, at)).unwrap_or_default();
         let is_loading = copies.count.saturating_mul(2) >= line.pieces;
         let (rule, advice) = match is_loading {
             true => (

@@ -17,7 +17,7 @@ const LINES_NAMED: usize = 3;
 /// Weights by line.
 pub(super) type ByLine = BTreeMap<CodeLocation, Weight>;
 
-pub(super) struct Facts<'r> {
+pub(super) struct RuleInput<'r> {
     pub report: &'r Report,
     pub aggregates: &'r Aggregates,
     pub span_ns: u64,
@@ -30,8 +30,8 @@ pub(super) struct Facts<'r> {
     copies: BTreeMap<Direction, ByLine>,
 }
 
-impl<'r> Facts<'r> {
-    pub fn new(report: &'r Report, aggregates: &'r Aggregates, labels: &mut Labels<'_>) -> Facts<'r> {
+impl<'r> RuleInput<'r> {
+    pub fn new(report: &'r Report, aggregates: &'r Aggregates, labels: &mut Labels<'_>) -> RuleInput<'r> {
         let timed = || report.devices.iter().filter(|device| device.timed_operations > 0);
         let classes: FxHashMap<(u32, u32), CallClass> =
             aggregates.calls.iter().map(|(key, _)| ((key.process, key.api), key.class)).collect();
@@ -57,15 +57,20 @@ impl<'r> Facts<'r> {
                 by_line.entry(line(key.process, key.stack)).or_default().add(*weight);
             }
         }
-        Facts {
+        RuleInput {
             report,
             aggregates,
-            span_ns: timed().filter_map(|device| device.active_span_ns).sum(),
-            busy_ns: timed().filter_map(|device| device.busy_ns).sum(),
+            span_ns: sum(timed().filter_map(|device| device.active_span_ns)),
+            busy_ns: sum(timed().filter_map(|device| device.busy_ns)),
             idle: timed().filter_map(|device| device.idle.as_ref()).flat_map(|idle| &idle.lines).collect(),
             calls,
             copies,
         }
+    }
+
+    /// Of all kernels.
+    pub fn kernels_ns(&self) -> u64 {
+        sum(self.report.kernels.iter().filter_map(|kernel| kernel.spread.total_ns))
     }
 
     /// The part of the time from the first to the last operation.
@@ -77,7 +82,7 @@ impl<'r> Facts<'r> {
     pub fn idle_of(&self, causes: &[Cause]) -> (u64, u64) {
         let idle = self.report.devices.iter().filter_map(|device| device.idle.as_ref());
         let of = idle.flat_map(|idle| &idle.causes).filter(|cause| causes.contains(&cause.cause));
-        of.fold((0, 0), |(ns, pieces), cause| (ns + cause.ns, pieces + cause.pieces))
+        of.fold((0, 0), |(ns, pieces), cause| (cause.ns.saturating_add(ns), pieces + cause.pieces))
     }
 
     pub fn class(&self, class: CallClass) -> Option<&CallReport> {
@@ -102,6 +107,11 @@ impl<'r> Facts<'r> {
     pub fn lines_of_copies(&self, direction: Direction) -> Vec<CodeLocation> {
         self.copies.get(&direction).map(most).unwrap_or_default()
     }
+}
+
+/// Times of a damaged trace may be senseless: a sum that is too large stays at the largest.
+pub(super) fn sum(of: impl IntoIterator<Item = u64>) -> u64 {
+    of.into_iter().fold(0, u64::saturating_add)
 }
 
 /// The lines with the most time.
