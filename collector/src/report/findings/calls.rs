@@ -40,15 +40,19 @@ fn churn(input: &RuleInput<'_>) -> Option<Finding> {
 }
 
 fn loads(input: &RuleInput<'_>) -> Option<Finding> {
-    let (calls, ns) = input.aggregates.calls.loads().late();
-    if calls < LOADS_MIN || input.share(ns) < SHARE_MIN {
+    let (late, late_ns) = input.aggregates.calls.loads().late();
+    let all = input.class(CallClass::ModuleLoad)?.calls.max(1);
+    // Compiling goes before loading: the GPU waits for both.
+    let idle_ns = sum(input.idle.iter().filter(|line| input.has_loads(line)).map(|line| line.ns));
+    let ns = late_ns.max((idle_ns as f64 * late as f64 / all as f64) as u64);
+    if late < LOADS_MIN || input.share(ns) < SHARE_MIN {
         return None;
     }
     Some(Finding {
         rule: "recompilation",
         title: format!(
-            "Code is loaded {} times in the second half of all launches, which takes {}",
-            count(calls),
+            "Code is compiled or loaded {} times in the second half of all launches: {} with what goes before",
+            count(late),
             duration(ns)
         ),
         lines: input.lines_of(CallClass::ModuleLoad),
@@ -57,7 +61,7 @@ fn loads(input: &RuleInput<'_>) -> Option<Finding> {
             .to_owned(),
         saves_ns: ns.min(input.span_ns.saturating_sub(input.busy_ns)),
         saves_share: 0.0,
-        basis: "the time of these loads, at most the GPU's idle time; compiling itself is not in it",
+        basis: "the idle time before loads at these lines, as many as are late; at most the GPU's idle time",
         confidence: Confidence::Medium,
     })
 }

@@ -99,6 +99,13 @@ impl<'r> RuleInput<'r> {
         self.calls.get(&class).map(most).unwrap_or_default()
     }
 
+    /// Whether code was loaded in about every piece of that idle time.
+    pub fn has_loads(&self, line: &IdleLine) -> bool {
+        let ends = [&line.from, &line.to].into_iter().flatten();
+        let loads = ends.map(|at| self.calls_at(CallClass::ModuleLoad, at).count).max().unwrap_or(0);
+        line.cause == Cause::Host && loads.saturating_mul(2) >= line.pieces
+    }
+
     pub fn copies_at(&self, direction: Direction, line: &CodeLocation) -> Weight {
         self.copies.get(&direction).and_then(|lines| lines.get(line)).copied().unwrap_or_default()
     }

@@ -34,7 +34,7 @@ pub(super) fn find(input: &RuleInput<'_>, to: &mut Vec<Finding>) {
 
 /// Whether it is idle time that a synchronisation made: in its call, or until the next launch after it.
 fn is_after_wait(input: &RuleInput<'_>, line: &IdleLine) -> bool {
-    let Some(from) = &line.from else { return false };
+    let Some(from) = line.from.as_ref().filter(|_| !input.has_loads(line)) else { return false };
     let waits = input.calls_at(CallClass::Wait, from).count;
     match line.cause {
         Cause::Sync => waits >= LOOP_MIN,
@@ -43,12 +43,11 @@ fn is_after_wait(input: &RuleInput<'_>, line: &IdleLine) -> bool {
     }
 }
 
-/// Whether calls that load code or allocate memory took most of it: other rules speak of those.
+/// Whether loading code or allocating memory took most of it: other rules speak of those.
 fn is_in_calls(input: &RuleInput<'_>, line: &IdleLine) -> bool {
     let Some(at) = &line.to else { return false };
-    let loads = input.calls_at(CallClass::ModuleLoad, at).ns;
     let allocs = input.calls_at(CallClass::Alloc, at).ns;
-    line.cause == Cause::Host && loads.saturating_add(allocs) >= line.ns / 2
+    input.has_loads(line) || line.cause == Cause::Host && allocs >= line.ns / 2
 }
 
 /// Without the wait, the host would be ahead: what it does then, it does while the GPU works.
