@@ -41,17 +41,16 @@ fn churn(input: &RuleInput<'_>) -> Option<Finding> {
 
 fn loads(input: &RuleInput<'_>) -> Option<Finding> {
     let (late, late_ns) = input.aggregates.calls.loads().late();
-    let all = input.class(CallClass::ModuleLoad)?.calls.max(1);
-    // Compiling goes before loading: the GPU waits for both.
-    let idle_ns = sum(input.idle.iter().filter(|line| input.has_loads(line)).map(|line| line.ns));
-    let ns = late_ns.max((idle_ns as f64 * late as f64 / all as f64) as u64);
+    // Compiling goes before loading: the GPU waits for both. What happens once belongs to the start.
+    let again = input.idle.iter().filter(|line| line.pieces >= LOADS_MIN && input.has_loads(line));
+    let ns = late_ns.max(sum(again.map(|line| line.ns)));
     if late < LOADS_MIN || input.share(ns) < SHARE_MIN {
         return None;
     }
     Some(Finding {
         rule: "recompilation",
         title: format!(
-            "Code is compiled or loaded {} times in the second half of all launches: {} with what goes before",
+            "Code is compiled or loaded {} times in the second half of all launches; the GPU waits {} for such lines",
             count(late),
             duration(ns)
         ),
@@ -61,7 +60,7 @@ fn loads(input: &RuleInput<'_>) -> Option<Finding> {
             .to_owned(),
         saves_ns: ns.min(input.span_ns.saturating_sub(input.busy_ns)),
         saves_share: 0.0,
-        basis: "the idle time before loads at these lines, as many as are late; at most the GPU's idle time",
+        basis: "idle time at lines that load code again and again",
         confidence: Confidence::Medium,
     })
 }

@@ -20,6 +20,9 @@ const LAUNCHES_SHARE_MIN: f64 = 0.15;
 const LAUNCHING_NS: u64 = 100_000;
 /// What a node of a graph takes to follow another.
 const NODE_NS: u64 = 1_000;
+/// What happens less often is a start or an end, unless it takes long.
+const TIMES_MIN: u64 = 3;
+const LONG_NS: u64 = 1_000_000_000;
 /// Findings about single lines of host code.
 const SLOW_SHOWN: usize = 2;
 
@@ -69,7 +72,11 @@ fn waits(input: &RuleInput<'_>, after_waits: &[&IdleLine]) -> Option<Finding> {
         idle_ns = input.idle_of(&[Cause::Sync]).0;
         waits = input.class(CallClass::Wait).map_or(0, |class| class.calls);
     }
-    let saves_ns = overlapped(input, idle_ns);
+    // After each wait a launch begins anew, and what was waited for is often a copy.
+    let (launch_ns, launches) = input.idle_of(&[Cause::Launch]);
+    let launching_ns = launch_ns / launches.max(1) * launches.min(waits);
+    let copies = lines.keys().map(|line| input.copies_at(Direction::GpuToCpu, line).ns);
+    let saves_ns = overlapped(input, sum([idle_ns, launching_ns, sum(copies)]));
     if input.share(saves_ns) < SHARE_MIN || waits < LOOP_MIN {
         return None;
     }
@@ -86,7 +93,8 @@ fn waits(input: &RuleInput<'_>, after_waits: &[&IdleLine]) -> Option<Finding> {
             .to_owned(),
         saves_ns,
         saves_share: 0.0,
-        basis: "idle time from the waits to the next launches, at most the busy time that it could overlap",
+        basis: "idle time from the waits to the next launches, a launch for each, and copies from the GPU at these lines; \
+                at most the busy time that all this could overlap",
         confidence: Confidence::High,
     })
 }
@@ -151,7 +159,7 @@ fn slow_host_code(
         .map(|line| (*line, line.ns))
         .chain(after)
         .filter(|(line, _)| line.cause == Cause::Host && line.ns / line.pieces.max(1) >= LAUNCHING_NS)
-        .filter(|(_, ns)| input.share(*ns) >= SHARE_MIN)
+        .filter(|(line, ns)| input.share(*ns) >= SHARE_MIN && (line.pieces >= TIMES_MIN || *ns >= LONG_NS))
         .collect();
     slow.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     for (line, saves_ns) in slow.into_iter().take(SLOW_SHOWN) {
