@@ -1,7 +1,7 @@
 //! The summary that people read: as wide as the terminal, 60 to 160 columns, and about 40 lines long.
 
 mod memory;
-mod page;
+pub(super) mod page;
 mod tables;
 
 use crate::label::units::{count, duration, percent};
