@@ -77,7 +77,6 @@ fn single_runs_are_shown_without_a_claim() {
     let diff = DiffReport::new(&[run(0, 0, 0)], &[run(7, 4_000, 20)]);
     golden("report/diff/tests/single.txt", &diff.to_page(PageFormat::Text { width: 100 }));
     golden("report/diff/tests/single.md", &diff.to_page(PageFormat::Markdown));
-    golden("report/diff/tests/single.json", &diff.to_json());
     assert!(diff.notes[0].starts_with("one run each: differences below the run-to-run spread"));
     let measured = diff.kernels.iter().map(|row| row.time);
     assert!(measured.chain(diff.totals.iter().map(|total| total.measured)).all(|of| of.interval.is_none()));
@@ -95,7 +94,6 @@ fn several_runs_separate_a_change_from_noise() {
     let noise = DiffReport::new(&side([0, 900, 300]), &side([200, 1_000, 400]));
     assert_eq!(named(&noise.kernels, "gemm_bf16").time.beyond_noise, Some(false));
     golden("report/diff/tests/several.txt", &diff.to_page(PageFormat::Text { width: 120 }));
-    golden("report/diff/tests/several.md", &diff.to_page(PageFormat::Markdown));
 }
 
 #[test]
