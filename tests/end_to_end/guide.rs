@@ -78,7 +78,12 @@ fn commands_run(page: &str, expected: usize) {
 
 #[test]
 fn commands_of_the_first_trace_guide_run() {
-    commands_run(include_str!("../../docs/guide/first-trace.md"), 13);
+    commands_run(include_str!("../../docs/guide/first-trace.md"), 14);
+}
+
+#[test]
+fn commands_of_the_guide_to_findings_run() {
+    commands_run(include_str!("../../docs/guide/findings.md"), 1);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::flame::bars::bars;
 use crate::flame::svg::{Head, Painted, drawing, drawn_bars};
-use crate::flame::{Flame, FlameLine, Frame, FrameKind, colours};
+use crate::flame::{Flame, FlameLine, FlameWeight, Frame, FrameKind, colours};
 use crate::label::units::duration;
 use crate::names::line_safe;
 
@@ -58,8 +58,12 @@ impl FlameDifference {
     /// If their weights measure different things.
     pub fn new(before: &[Flame], after: &[Flame]) -> Result<FlameDifference, NotComparable> {
         let has_work = |flame: &&Flame| !flame.lines.is_empty();
-        let host_times: BTreeSet<bool> =
-            before.iter().chain(after).filter(has_work).map(|flame| flame.host_time).collect();
+        let host_times: BTreeSet<bool> = before
+            .iter()
+            .chain(after)
+            .filter(has_work)
+            .map(|flame| flame.weight == FlameWeight::Host)
+            .collect();
         let Some(newest) = after.first().filter(|_| !before.is_empty()) else {
             return Err(NotComparable::Nothing);
         };
@@ -271,7 +275,7 @@ mod tests {
     #[test]
     fn sides_of_different_times_are_not_drawn() {
         let device = made(&[(&["p", "a"], 1_000)]);
-        let host = Flame { host_time: true, ..device.clone() };
+        let host = Flame { weight: FlameWeight::Host, ..device.clone() };
         let empty = Flame { lines: Vec::new(), ..host.clone() };
         let [host, device, empty] = [[host], [device], [empty]];
         let of = |before: &[Flame], after: &[Flame]| FlameDifference::new(before, after).err();

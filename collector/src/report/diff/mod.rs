@@ -12,11 +12,12 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::report::{DeviceTimes, IdleCause, Report};
+use crate::aggregate::Cause;
+use crate::report::{DeviceTimes, Report};
 
 pub use measured::MeasuredTwice;
 pub use page::PageFormat;
@@ -69,9 +70,7 @@ pub struct ComparedDevice {
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ComparedCause {
-    pub cause: &'static str,
-    #[serde(skip)]
-    pub title: &'static str,
+    pub cause: Cause,
     #[serde(flatten)]
     pub measured: MeasuredTwice,
 }
@@ -184,22 +183,22 @@ fn devices(before: &[Report], after: &[Report]) -> Vec<ComparedDevice> {
             devices.try_fold(0, |sum: u64, device| Some(sum.saturating_add(of(device)?)))
         };
         let is_known = |report: &&Report| report.device_times != DeviceTimes::Windows;
-        let causes: BTreeMap<&'static str, &IdleCause> = all()
+        let causes: BTreeSet<Cause> = all()
             .filter(is_known)
             .flat_map(Report::used_devices)
             .filter(|device| device.ordinal == ordinal)
             .flat_map(|device| device.idle.iter().flat_map(|idle| &idle.causes))
-            .map(|cause| (cause.cause, cause))
+            .map(|cause| cause.cause)
             .collect();
-        let of_cause = |(name, cause): (&'static str, &IdleCause)| {
+        let of_cause = |of: Cause| {
             let measured = measured(before, after, |report| {
                 let known = Some(report).filter(is_known)?;
                 sum(known, &|device| {
                     let causes = &device.idle.as_ref()?.causes;
-                    Some(causes.iter().find(|cause| cause.cause == name).map_or(0, |cause| cause.ns))
+                    Some(causes.iter().find(|cause| cause.cause == of).map_or(0, |cause| cause.ns))
                 })
             });
-            ComparedCause { cause: name, title: cause.text(), measured }
+            ComparedCause { cause: of, measured }
         };
         let mut idle_causes: Vec<ComparedCause> = causes.into_iter().map(of_cause).collect();
         idle_causes.sort_by(|a, b| b.measured.distance().total_cmp(&a.measured.distance()));

@@ -158,7 +158,7 @@ impl DiffReport {
                 add(format!("GPU {} idle", device.ordinal), FigureUnit::Time, &device.idle);
                 for cause in &device.idle_causes {
                     if cause.measured.distance() > wall.unwrap_or(0.0) * CAUSE_SHARE_MIN {
-                        add(format!("  {}", cause.title), FigureUnit::Time, &cause.measured);
+                        add(format!("  {}", cause.cause.text()), FigureUnit::Time, &cause.measured);
                     }
                 }
             }
