@@ -22,8 +22,10 @@ pub enum FlameWeight {
     Device,
     /// Host times of calls, because no device time is known.
     Host,
-    /// Times in which a device did nothing.
-    Idle,
+    /// Times in which a device did nothing, but for those before its first operation and after its last.
+    Idle {
+        outside_ns: u64,
+    },
     Memory(MemoryWeight),
 }
 
@@ -110,11 +112,13 @@ impl Flame {
             (weight, FlameWeight::Memory(memory)) => {
                 format!("{} {}{simulated}", bytes(weight), memory.words())
             }
-            (0, FlameWeight::Idle) => "No idle time of a GPU is known".to_owned(),
+            (0, FlameWeight::Idle { .. }) => "No idle time of a GPU is known".to_owned(),
             (0, _) if self.is_part => "No CUDA work in this part of the trace".to_owned(),
             (0, _) => "No CUDA work was recorded".to_owned(),
             (ns, FlameWeight::Device) => format!("{} of GPU time{simulated}", duration(ns)),
-            (ns, FlameWeight::Idle) => format!("{} of idle GPU time{simulated}", duration(ns)),
+            (ns, FlameWeight::Idle { .. }) => {
+                format!("{} of idle GPU time between operations{simulated}", duration(ns))
+            }
             (ns, FlameWeight::Host) => {
                 format!("{} of host time in CUDA calls (no device times){simulated}", duration(ns))
             }
@@ -131,7 +135,7 @@ impl Flame {
         let (one, more) = match self.weight {
             FlameWeight::Device => ("GPU call", "GPU calls"),
             FlameWeight::Host => ("call", "calls"),
-            FlameWeight::Idle => ("idle time", "idle times"),
+            FlameWeight::Idle { .. } => ("time idle", "times idle"),
             FlameWeight::Memory(_) => ("allocation", "allocations"),
         };
         format!("{} {}", count(calls), if calls == 1 { one } else { more })
@@ -150,7 +154,10 @@ impl Flame {
     pub fn subtitle(&self) -> String {
         let calls = self.lines.iter().fold(0, |sum: u64, line| sum.saturating_add(line.calls));
         let mut text = self.counted(calls);
-        if matches!(self.weight, FlameWeight::Device | FlameWeight::Idle) && self.coverage < 1.0 {
+        if let FlameWeight::Idle { outside_ns } = self.weight {
+            text += &format!(" · {} before the first and after the last are left out", duration(outside_ns));
+        }
+        if matches!(self.weight, FlameWeight::Device | FlameWeight::Idle { .. }) && self.coverage < 1.0 {
             text += &format!(" · device times of {} of the operations", percent(self.coverage));
         }
         if let Some(recorded) = self.recorded.as_ref().filter(|_| !self.is_of_memory()) {

@@ -14,11 +14,13 @@ use crate::names::short_command;
 impl Flame {
     /// Times in which a device did nothing: device, process, the frames of the thread that launched the next
     /// operation, and why. Of time in host code these are the frames that the calls before and after it
-    /// share, and then the lines that it lies between. The weights add up to the idle time of the report.
+    /// share, and then the lines that it lies between. The time before the first operation and after the last
+    /// is not in it: mostly it is far longer than the rest. All else adds up to the idle time of the report.
     pub fn of_idle(totals: &Totals, aggregates: &Aggregates, labels: &mut Labels<'_>) -> Flame {
         let Labels { processes, stacks, .. } = labels;
         let mut code = CodeFrames::new(stacks);
         let mut lines: BTreeMap<Vec<Frame>, Pieces> = BTreeMap::new();
+        let mut outside_ns: u64 = 0;
         for entry in aggregates.devices.iter() {
             let Some(DeviceTime { idle, .. }) = entry.time(totals) else { continue };
             let device = match entry.device.name.as_str() {
@@ -45,14 +47,17 @@ impl Flame {
                 add(&mut lines, frames, pieces);
             }
             for (cause, pieces) in left {
-                add(&mut lines, vec![device.clone(), why(cause)], pieces);
+                match cause {
+                    Cause::Begin | Cause::End => outside_ns = pieces.ns.saturating_add(outside_ns),
+                    _ => add(&mut lines, vec![device.clone(), why(cause)], pieces),
+                }
             }
         }
         let command = totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
         Flame {
             program: short_command(command),
             simulated: totals.simulated,
-            weight: FlameWeight::Idle,
+            weight: FlameWeight::Idle { outside_ns },
             coverage: totals.counts.device_time_coverage(),
             recorded: recorded_part(totals),
             is_part: false,
@@ -88,11 +93,11 @@ fn thread_frames(code: &mut CodeFrames<'_, '_>, between: &Between) -> Vec<Frame>
         return before.to_vec();
     }
     let shared = before.iter().zip(&after).take_while(|(one, other)| one == other).count();
-    let line = |frames: &[Frame]| frames.get(shared).or(frames.last()).map(|frame| frame.text.to_string());
-    if let (Some(one), Some(other)) = (line(before), line(&after)) {
+    let at = |frames: &[Frame]| frames.get(shared).or(frames.last()).cloned();
+    if let (Some(one), Some(other)) = (at(before), at(&after)) {
         after.truncate(shared);
         if one != other {
-            after.push(Frame::new(FrameKind::Code, &format!("between {one} and {other}")));
+            after.push(Frame::new(other.kind, &format!("between {} and {}", one.text, other.text)));
         }
     }
     after

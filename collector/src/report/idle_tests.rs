@@ -8,14 +8,14 @@ use gputrace_wire::cell::{flag, kind};
 
 use crate::aggregate::{Aggregates, Cause, QUEUED_NS};
 use crate::batch::Counters;
-use crate::flame::Flame;
+use crate::flame::{Flame, FlameWeight};
 use crate::label::Labels;
 use crate::model::Model;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation, What};
 use crate::model::sink::Sink;
 use crate::report::tests::tape::{Tape, python_stacks};
-use crate::report::{IdleReport, Report, TextOptions};
+use crate::report::{IdleCause, IdleReport, Report, TextOptions};
 use crate::trace_file::TraceReader;
 
 /// Everything of a trace.
@@ -126,8 +126,12 @@ fn assert_equal_flame(idle: &IdleReport, flame: &Flame) {
     for line in &flame.lines {
         *causes.entry(line.frames.last().unwrap().text.to_string()).or_insert(0) += line.ns;
     }
-    let expected = idle.causes.iter().map(|cause| (format!("[{}]", cause.cause.text()), cause.ns));
+    let is_outside = |cause: &&IdleCause| matches!(cause.cause, Cause::Begin | Cause::End);
+    let (outside, between): (Vec<&IdleCause>, Vec<&IdleCause>) = idle.causes.iter().partition(is_outside);
+    let expected = between.iter().map(|cause| (format!("[{}]", cause.cause.text()), cause.ns));
     assert_eq!(causes, expected.collect());
+    let outside_ns = outside.iter().map(|cause| cause.ns).sum();
+    assert_eq!(flame.weight, FlameWeight::Idle { outside_ns });
 }
 
 fn only_idle(report: &Report) -> &IdleReport {
@@ -194,7 +198,7 @@ fn idle_time_is_charged_to_the_lines_around_it() {
     let folded = flame.folded();
     let between = "between train_step train.py:22 and train_step train.py:24;[in host code] 4";
     assert!(folded.contains(between), "{folded}");
-    assert!(flame.title().ends_with("of idle GPU time"), "{}", flame.title());
+    assert!(flame.title().ends_with("of idle GPU time between operations"), "{}", flame.title());
     let text = report.to_text(&TextOptions::default());
     assert!(text.contains("Idle while at"), "{text}");
 }
