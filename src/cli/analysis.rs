@@ -41,6 +41,11 @@ impl Analysis {
         Analysis { flame: self.flame.of_part(), ..self }
     }
 
+    /// The report and the flamegraph.
+    pub fn into_parts(self) -> (Report, Flame) {
+        (self.report, self.flame)
+    }
+
     pub fn report(&self) -> &Report {
         &self.report
     }

@@ -17,6 +17,7 @@ mod descriptors;
 mod device_metrics;
 mod device_times;
 mod devices;
+mod diff;
 mod doctor_and_lib;
 mod dropped_privileges;
 mod endings;

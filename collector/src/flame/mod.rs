@@ -7,6 +7,7 @@
 mod bars;
 mod code;
 mod colours;
+mod difference;
 mod folded;
 mod frames;
 mod graph;
@@ -22,6 +23,7 @@ mod group_by_tests;
 #[cfg(test)]
 mod tests;
 
+pub use difference::{FlameDifference, NotComparable};
 pub(crate) use frames::entry_name;
 pub use frames::{Frame, FrameKind};
 pub use graph::{Flame, FlameLine, FlameWeight};

@@ -6,10 +6,12 @@ mod anomalies;
 mod build;
 mod calls;
 mod device_metrics;
+pub mod diff;
 mod errors;
 mod excerpt;
 mod failed_call;
 mod failures;
+mod figures;
 mod findings;
 mod graph_times;
 mod idle;
@@ -37,7 +39,9 @@ mod idle_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use crate::label::units::{bytes, bytes as readable_bytes, count as grouped_count};
+pub use crate::label::units::{
+    bytes, bytes as readable_bytes, count as grouped_count, duration as readable_time,
+};
 pub use anomalies::{AnomaliesReport, AnomalyReport};
 pub use device_metrics::{
     DeviceMetricsReport, DeviceMomentReport, EnergyReport, LevelReport, ThrottledReport,

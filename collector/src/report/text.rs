@@ -2,7 +2,7 @@
 
 mod findings;
 mod memory;
-mod page;
+pub(super) mod page;
 mod tables;
 
 use crate::label::units::{count, duration, percent};

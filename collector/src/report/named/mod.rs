@@ -11,7 +11,7 @@ use std::fmt;
 use crate::report::json::{MovedReport, Report, Spread};
 use crate::report::lines::CodeLocation;
 
-pub use format::{TableFormat, print};
+pub use format::{TableFormat, markdown_safe, print};
 
 /// A table's value.
 #[derive(Clone, PartialEq, Debug)]
