@@ -18,7 +18,7 @@ use crate::report::IdleReport;
 use crate::report::json::*;
 use crate::report::{DeviceMetricsReport, MemoryReport, SeriesReport, ranges, recording, streams, threads};
 use crate::report::{
-    anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times,
+    anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times, switched_times,
 };
 use crate::trace_file::{Damage, DamageReason};
 
@@ -84,6 +84,7 @@ impl Report {
             series,
             paused: recording::paused(totals),
             device_times: device_times(totals),
+            switched_times: switched_times::switched_times(totals),
             device_time_coverage: counts.device_time_coverage(),
             counts: ReportCounts {
                 launches: counts.launches,

@@ -9,7 +9,7 @@ use crate::aggregate::{Durations, Weight};
 use crate::report::{
     AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport,
     GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, NoLineReport, PausedReport,
-    RangeReport, SeriesReport, SizeLimitReport, StreamReport, ThreadReport,
+    RangeReport, SeriesReport, SizeLimitReport, StreamReport, SwitchedTimesReport, ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -40,6 +40,9 @@ pub struct Report {
     #[serde(rename = "recording", skip_serializing_if = "Option::is_none")]
     pub paused: Option<PausedReport>,
     pub device_times: DeviceTimes,
+    /// Sessions whose device times were switched while they ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switched_times: Option<SwitchedTimesReport>,
     pub device_time_coverage: f64,
     #[serde(flatten)]
     pub counts: ReportCounts,
