@@ -67,6 +67,7 @@ mod recorded_traces;
 mod report_tables;
 mod resolution;
 mod rotation;
+mod run_settings;
 mod sanitizers;
 mod secrets;
 mod sharing;
