@@ -22,7 +22,7 @@ struct Figure {
 
 /// The figures, what each measures, and how it is found. Of several processes, the peak is that of the one
 /// with the highest; of several devices, busy and idle time are sums.
-const FIGURES: [Figure; 10] = [
+const FIGURES: [Figure; 11] = [
     figure("leaked", Quantity::Bytes, |report, _| Some(sum(report, |process| process.leaked_bytes))),
     figure("leaked_allocations", Quantity::Count, |report, _| {
         Some(sum(report, |process| process.leaked_allocations))
@@ -32,6 +32,7 @@ const FIGURES: [Figure; 10] = [
         Some(peaks.max().unwrap_or(0) as f64)
     }),
     figure("wall_time", Quantity::Time, |report, _| Some(report.wall_ns as f64)),
+    figure("step_time", Quantity::Time, |report, _| report.step_ns()),
     figure("busy_time", Quantity::Time, |report, _| report.busy_ns().map(|ns| ns as f64)),
     figure("idle_time", Quantity::Time, |report, _| report.idle_ns().map(|ns| ns as f64)),
     figure("idle_share", Quantity::Percent, |report, _| report.idle_share().map(|share| 100.0 * share)),

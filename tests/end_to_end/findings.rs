@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::harness::tool::run_command;
+use crate::harness::process::finish;
+use crate::harness::tool::{gputrace, run_command};
 use crate::idle_flame::{line, program};
 use crate::python_stacks::interpreters;
 
@@ -114,4 +115,23 @@ fn busy_program_has_no_finding_and_says_what_it_is_busy_with() {
     assert_eq!(found.rules, [""; 0], "{:#}", found.report["findings"]);
     assert!(found.summary.contains("Findings none: busy 9"), "{}", found.summary);
     assert!(found.summary.contains("100% of the kernels' time in step"), "{}", found.summary);
+}
+
+#[test]
+fn steps_of_a_loop_have_their_mean_and_the_longest() {
+    let Some((_, python)) = interpreters("findings").pop() else { return };
+    let traced = run_command(&python).arg(program()).arg("steps").succeed();
+    let report = traced.report();
+    let steps = &report["steps"][0];
+    assert_eq!(steps["steps"], 30, "{steps:#}");
+    assert_eq!(steps["first_line"]["line"], line("steps", "first"), "{steps:#}");
+    let (mean, longest) = (steps["mean_ns"].as_f64().unwrap(), steps["longest_ns"].as_u64().unwrap());
+    assert!((5e6..20e6).contains(&mean), "{steps:#}");
+    assert!((50_000_000..100_000_000).contains(&longest), "{steps:#}");
+    let summary = traced.summary_words();
+    let from = format!("Steps 30, from planted.py:{} steps, ", line("steps", "first"));
+    assert!(summary.contains(&from) && summary.contains("; the longest 5"), "{summary}");
+    let mut command = gputrace();
+    command.args(["report", "--fail-on", "step_time>4ms"]).arg(traced.trace());
+    assert!(finish(&mut command).expect_code(4).stderr.contains("step_time"));
 }

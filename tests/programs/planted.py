@@ -64,6 +64,17 @@ def busy():
         LAUNCH["step"]()
 
 
+def steps():
+    for step in range(30):
+        time.sleep(0.05 if step == 10 else 0.005)
+        LAUNCH["step"]()  # first
+        LAUNCH["tiny"]()
+        for _ in range(4):
+            LAUNCH["tiny"]()
+            LAUNCH["tiny"]()
+        LAUNCH["step"]()
+
+
 def long_busy():
     for _ in range(20):
         busy()

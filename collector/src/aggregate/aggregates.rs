@@ -1,6 +1,7 @@
 //! The sink: divides calls and operations among the aggregates.
 
 use gputrace_wire::call::Detail;
+use gputrace_wire::cell::kind;
 
 use crate::aggregate::{
     Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, SampledDevices,
@@ -45,7 +46,8 @@ impl Sink for Aggregates {
         self.calls.add(call);
         self.failures.add(call, definitions);
         self.memory.add(call, definitions);
-        self.host_stacks.add(StackKey::of_call(call, definitions), Some(call.duration_ns));
+        let begins = (call.kind == kind::LAUNCH || call.kind == kind::GRAPH_LAUNCH).then_some(call.start_ns);
+        self.host_stacks.add_at(StackKey::of_call(call, definitions), Some(call.duration_ns), begins);
     }
 
     #[inline]
@@ -165,7 +167,6 @@ mod tests {
     use proptest::prelude::*;
 
     use gputrace_wire::call::Launch;
-    use gputrace_wire::cell::kind;
 
     use super::*;
     use crate::aggregate::Cause;

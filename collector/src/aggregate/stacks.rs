@@ -5,6 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::aggregate::Rhythm;
 use crate::model::operation::Direction;
 
 /// Stacks that have a row; the weight of others goes to one row a process.
@@ -111,32 +112,41 @@ impl Weight {
 
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
-    weights: FxHashMap<StackKey, Weight>,
+    weights: FxHashMap<StackKey, (Weight, Rhythm)>,
     timed: bool,
 }
 
 impl Stacks {
     #[inline]
     pub fn add(&mut self, key: StackKey, ns: Option<u64>) {
+        self.add_at(key, ns, None);
+    }
+
+    /// The same, of what began at that time.
+    #[inline]
+    pub fn add_at(&mut self, key: StackKey, ns: Option<u64>, start_ns: Option<u64>) {
         let kept = self.weights.len();
-        let weight = match self.weights.get_mut(&key) {
-            Some(weight) => weight,
+        let (weight, rhythm) = match self.weights.get_mut(&key) {
+            Some(known) => known,
             None if kept < FINE_MAX => self.weights.entry(key).or_default(),
             None if key.stream != MANY_STREAMS => {
-                return self.add(StackKey { stream: MANY_STREAMS, ..key }, ns);
+                return self.add_at(StackKey { stream: MANY_STREAMS, ..key }, ns, start_ns);
             }
             None if kept < STACKS_MAX => self.weights.entry(key).or_default(),
             None => {
                 let other = |process| StackKey::without_call(process, NO_DEVICE, Leaf::Other);
                 // `contains_key` here would keep the lookup above from being inlined.
                 match self.weights.get_mut(&other(key.process)) {
-                    Some(weight) => weight,
+                    Some(known) => known,
                     None if kept < OTHERS_MAX => self.weights.entry(other(key.process)).or_default(),
                     None => self.weights.entry(other(NO_PROCESS)).or_default(),
                 }
             }
         };
         weight.count += 1;
+        if let Some(start_ns) = start_ns {
+            rhythm.add(start_ns);
+        }
         if let Some(ns) = ns {
             weight.ns = weight.ns.saturating_add(ns);
             weight.timed += 1;
@@ -146,25 +156,30 @@ impl Stacks {
 
     /// Charges nodes of graphs to the launches that replayed them.
     pub fn by_replay(&mut self) {
-        for (key, weight) in std::mem::take(&mut self.weights) {
-            self.weights.entry(key.by_replay()).or_default().add(weight);
+        for (key, (weight, _)) in std::mem::take(&mut self.weights) {
+            self.weights.entry(key.by_replay()).or_default().0.add(weight);
         }
     }
 
     /// In no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&StackKey, &Weight)> {
-        self.weights.iter()
+        self.weights.iter().map(|(key, (weight, _))| (key, weight))
+    }
+
+    /// When what is below each stack began. In no particular order.
+    pub fn rhythms(&self) -> impl Iterator<Item = (&StackKey, u64, &Rhythm)> {
+        self.weights.iter().map(|(key, (weight, rhythm))| (key, weight.count, rhythm))
     }
 
     /// By key.
     pub fn sorted(&self) -> Vec<(StackKey, Weight)> {
-        let mut all: Vec<_> = self.weights.iter().map(|(key, weight)| (*key, *weight)).collect();
+        let mut all: Vec<_> = self.iter().map(|(key, weight)| (*key, *weight)).collect();
         all.sort_unstable_by_key(|(key, _)| *key);
         all
     }
 
     pub fn total_ns(&self) -> u64 {
-        self.weights.values().fold(0, |sum: u64, weight| sum.saturating_add(weight.ns))
+        self.weights.values().fold(0, |sum: u64, (weight, _)| sum.saturating_add(weight.ns))
     }
 
     /// Whether any time is known.
@@ -175,7 +190,7 @@ impl Stacks {
     /// The weight of stacks that have no row.
     pub fn beyond(&self) -> Weight {
         let mut beyond = Weight::default();
-        let others = self.weights.iter().filter(|(key, _)| key.leaf == Leaf::Other);
+        let others = self.iter().filter(|(key, _)| key.leaf == Leaf::Other);
         others.for_each(|(_, weight)| beyond.add(*weight));
         beyond
     }
@@ -252,7 +267,7 @@ mod tests {
         assert_eq!((stacks.weights.len(), stacks.total_ns()), (OTHERS_MAX + 1, OTHERS_MAX as u64 + 10));
         let shared = StackKey::without_call(NO_PROCESS, NO_DEVICE, Leaf::Other);
         assert_eq!(
-            (stacks.weights[&shared].ns, stacks.beyond().ns),
+            (stacks.weights[&shared].0.ns, stacks.beyond().ns),
             (9, OTHERS_MAX as u64 + 10 - STACKS_MAX as u64)
         );
     }

@@ -17,7 +17,8 @@ use crate::model::{Evicted, Loss, Process, Totals};
 use crate::report::IdleReport;
 use crate::report::json::*;
 use crate::report::{
-    DeviceMetricsReport, FindingsReport, MemoryReport, SeriesReport, ranges, recording, streams, threads,
+    DeviceMetricsReport, FindingsReport, MemoryReport, SeriesReport, ranges, recording, steps, streams,
+    threads,
 };
 use crate::report::{
     anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times, switched_times,
@@ -69,6 +70,7 @@ impl Report {
         let (threads, threads_left_out) = threads::threads(totals, aggregates, &labels.processes);
         let (kernels, other_kernels) = kernels::kernels(aggregates, &mut labels.kernels);
         let (streams, streams_left_out) = streams::streams(totals, aggregates);
+        let begin_ns = totals.sessions.first().map_or(0, |session| session.begin.monotonic_ns);
         let mut report = Report {
             schema: SCHEMA,
             version: VERSION,
@@ -85,6 +87,7 @@ impl Report {
             size_limits,
             series,
             paused: recording::paused(totals),
+            steps: steps::steps(aggregates, begin_ns, labels),
             device_times: device_times(totals),
             switched_times: switched_times::switched_times(totals),
             device_time_coverage: counts.device_time_coverage(),

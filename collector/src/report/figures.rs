@@ -24,6 +24,11 @@ impl Report {
         self.of_devices(|device| device.busy_ns)
     }
 
+    /// From the first to the last operation, as a sum over the devices that were used.
+    pub fn active_ns(&self) -> Option<u64> {
+        self.of_devices(|device| device.active_span_ns)
+    }
+
     /// The sum over the devices that were used; an upper bound if not every operation's time is known.
     pub fn idle_ns(&self) -> Option<u64> {
         self.of_devices(|device| device.idle_at_most_ns)
@@ -46,6 +51,11 @@ impl Report {
     pub fn kernel_calls(&self, pattern: Option<&Glob>) -> u64 {
         let other = pattern.map_or(self.other_kernels.calls, |_| 0);
         self.kernels_of(pattern).map(|kernel| kernel.calls).fold(other, u64::saturating_add)
+    }
+
+    /// The mean step of the process with the most launches.
+    pub fn step_ns(&self) -> Option<f64> {
+        self.steps.first().map(|steps| steps.mean_ns)
     }
 
     /// Device time of copies and memsets.

@@ -9,7 +9,7 @@ use crate::aggregate::{Durations, Weight};
 use crate::report::{
     AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
     GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, NoLineReport,
-    PausedReport, RangeReport, SeriesReport, SizeLimitReport, StreamReport, SwitchedTimesReport,
+    PausedReport, RangeReport, SeriesReport, SizeLimitReport, StepsReport, StreamReport, SwitchedTimesReport,
     ThreadReport,
 };
 
@@ -43,6 +43,9 @@ pub struct Report {
     /// What costs time and what would help; absent where too little is known to tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub findings: Option<FindingsReport>,
+    /// Of processes that do the same again and again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepsReport>,
     pub device_times: DeviceTimes,
     /// Sessions whose device times were switched while they ran.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -24,6 +24,7 @@ mod missing_times;
 pub mod named;
 mod ranges;
 mod recording;
+mod steps;
 mod streams;
 mod switched_times;
 mod table;
@@ -63,6 +64,7 @@ pub use memory::{
 pub use memory_page::{MemoryPage, MemoryRows};
 pub use ranges::RangeReport;
 pub use recording::{CaptureRangesReport, PausedReport, RecordedInterval};
+pub use steps::StepsReport;
 pub use streams::StreamReport;
 pub use switched_times::SwitchedTimesReport;
 pub use text::TextOptions;

@@ -153,6 +153,9 @@ impl Report {
             let (reason, at) = (line_safe(&damage.reason), count(damage.offset));
             page.warning_fact("Trace", &format!("{of}{how}{reason} (at byte {at})"));
         }
+        if let Some(line) = self.steps.first().map(|steps| steps.line(self.steps.len())) {
+            page.fact("Steps", &line);
+        }
         for device in self.devices.iter().take(DEVICES_SHOWN) {
             let name = if device.name.is_empty() { "unknown device" } else { &device.name };
             let label = format!("GPU {}", device.ordinal);

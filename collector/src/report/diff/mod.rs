@@ -100,8 +100,10 @@ struct TotalKind {
     of: fn(&Report) -> Option<u64>,
 }
 
-static TOTALS: [TotalKind; 8] = [
+static TOTALS: [TotalKind; 10] = [
     total("wall_time", "wall time", FigureUnit::Time, |report| Some(report.wall_ns)),
+    total("active_time", "from first to last operation", FigureUnit::Time, Report::active_ns),
+    total("step_time", "mean step", FigureUnit::Time, |report| report.step_ns().map(|ns| ns as u64)),
     total("kernel_time", "kernel time", FigureUnit::Time, |report| report.kernel_ns(None)),
     total("copy_time", "copies and memsets", FigureUnit::Time, Report::moved_ns),
     total("graph_time", "graphs timed as a whole", FigureUnit::Time, |report| {
