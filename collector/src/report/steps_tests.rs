@@ -23,7 +23,7 @@ fn training() -> impl Iterator<Item = (u32, u64)> {
         let layers = (0..8u64).flat_map(move |layer| {
             (0..20u64).map(move |index| (20 + index as u32, at + 10 + layer * 100 + index))
         });
-        outer.chain(layers).chain((step % 5 == 0).then_some((50, at + 990)))
+        outer.chain(layers).chain(step.is_multiple_of(5).then_some((50, at + 990)))
     };
     (0..50).map(|at| (100 + at as u32, 1 + at)).chain((0..20).flat_map(step))
 }
