@@ -31,6 +31,7 @@ mod guide;
 mod handlers;
 mod hostile_programs;
 mod in_flight;
+mod in_process;
 mod init_race;
 mod kernel_sources;
 mod killed;
