@@ -24,6 +24,7 @@ pub fn page_width(output: &impl AsRawFd) -> Option<usize> {
 pub struct Analysis {
     report: Report,
     flame: Flame,
+    idle: Flame,
 }
 
 impl Analysis {
@@ -31,12 +32,18 @@ impl Analysis {
         let mut labels = Labels::new(totals, aggregates);
         let report = Report::with(totals, aggregates, &mut labels);
         let flame = Flame::with(totals, aggregates, &mut labels, flames.ranges, &flames.group_by);
-        Analysis { report, flame }
+        let idle = Flame::of_idle(totals, aggregates, &mut labels);
+        Analysis { report, flame, idle }
     }
 
     /// The same, of what was selected of the traces.
     pub fn of_part(self) -> Analysis {
         Analysis { flame: self.flame.of_part(), ..self }
+    }
+
+    /// The report and the flamegraph.
+    pub fn into_parts(self) -> (Report, Flame) {
+        (self.report, self.flame)
     }
 
     pub fn report(&self) -> &Report {
@@ -69,14 +76,13 @@ impl Analysis {
         self.flame.lines.is_empty()
     }
 
-    /// The flamegraph as folded lines.
-    pub fn folded(&self) -> String {
-        self.flame.folded()
+    pub fn flame(&self) -> &Flame {
+        &self.flame
     }
 
-    /// The flamegraph drawn.
-    pub fn svg(&self) -> String {
-        self.flame.svg()
+    /// The flamegraph of idle time, if any is known.
+    pub fn idle(&self) -> Option<&Flame> {
+        Some(&self.idle).filter(|idle| !idle.lines.is_empty())
     }
 
     /// Losses by reason, their counts as they are read; only reasons that apply.

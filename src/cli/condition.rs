@@ -114,6 +114,11 @@ impl Condition {
         Ok(Condition { text, name, pattern, operator, value: number * factor, unit })
     }
 
+    /// Whether the value has a unit of that quantity.
+    pub fn is_of(&self, quantity: Quantity) -> bool {
+        self.unit == Some(quantity)
+    }
+
     /// Whether a figure can be compared with the value. Without a unit it is one of a count, or of bytes or
     /// nanoseconds if it is 0.
     pub fn fits(&self, quantity: Quantity) -> bool {

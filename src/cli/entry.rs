@@ -8,14 +8,14 @@ use clap::{Arg, ArgMatches, Command};
 use crate::cli::failure::Failure;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{
-    collect, completions, ctl, demo, devices, doctor, exit_code, export, flamegraph, library, man, memory,
-    monitor, no_subcommand, options, printable, report, run, stdout, top, variables,
+    collect, completions, ctl, demo, devices, diff, doctor, exit_code, export, flamegraph, library, man,
+    memory, monitor, no_subcommand, options, printable, report, run, stdout, top, variables,
 };
 
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
 
 /// The subcommands: clap's description and the function of each.
-const SUBCOMMANDS: [(fn() -> Command, Run); 15] = [
+const SUBCOMMANDS: [(fn() -> Command, Run); 16] = [
     (run::command, run::main),
     (demo::command, demo::main),
     (library::command, library::main),
@@ -24,6 +24,7 @@ const SUBCOMMANDS: [(fn() -> Command, Run); 15] = [
     (devices::command, devices::main),
     (monitor::command, monitor::main),
     (report::command, report::main),
+    (diff::command, diff::main),
     (flamegraph::command, flamegraph::main),
     (memory::command, memory::main),
     (export::command, export::main),

@@ -18,7 +18,7 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// A trace was damaged or cut off: what could be read was used, and the loss was stated.
 pub const PARTIAL: u8 = 3;
-/// `report`: a condition of `--fail-on` is true.
+/// `report`, `diff`: a condition of `--fail-on` is true, or its figure is not known.
 pub const CONDITION: u8 = 4;
 /// `run`, `demo`: gputrace itself failed before the command was started.
 pub const NOT_STARTED: u8 = 125;
@@ -33,7 +33,8 @@ pub const TABLE: [(u8, &str); 15] = [
     (
         FAILED,
         "failed; doctor: tracing cannot work here; demo: the workload failed; ctl: nothing was dumped;\n\
-         devices, monitor: no GPU can be read; top --once: there is no GPU and no traced program",
+         devices, monitor: no GPU can be read; top --once: there is no GPU and no traced program;\n\
+         flamegraph --weight idle: the trace has no device times",
     ),
     (
         USAGE,
@@ -42,7 +43,10 @@ pub const TABLE: [(u8, &str); 15] = [
          was named, which report lists (0)",
     ),
     (PARTIAL, "a trace was damaged or cut off: what could be read was used, and the loss was stated"),
-    (CONDITION, "report: a condition of --fail-on is true; stderr names it and the figure"),
+    (
+        CONDITION,
+        "report, diff: a condition of --fail-on is true, or its figure is not known; stderr names both",
+    ),
     (
         collector::BAD_INPUT,
         "an input is no trace, or has a newer format; stderr names it; the other inputs were read",

@@ -10,6 +10,7 @@ mod ctl_target;
 pub mod daemon;
 pub mod demo;
 pub mod devices;
+pub mod diff;
 pub mod doctor;
 pub mod entry;
 pub mod exit_code;

@@ -23,13 +23,15 @@ const NAME_LETTERS_MAX: usize = 50;
 pub const TRACE: &str = "trace.gputrace";
 pub const FOLDED: &str = "flame.folded";
 pub const DRAWING: &str = "flame.svg";
+/// The flamegraph of idle time, where device times are known.
+pub const IDLE_DRAWING: &str = "flame-idle.svg";
 pub const SUMMARY: &str = "summary.txt";
 /// What the program of `run --live` writes to the terminal.
 pub const OUTPUT_LOG: &str = "output.log";
-/// Every file that a run leaves in its folder.
-pub const FILES: [&str; 4] = [TRACE, FOLDED, DRAWING, SUMMARY];
+/// Every file that a run may leave in its folder.
+pub const FILES: [&str; 5] = [TRACE, FOLDED, DRAWING, IDLE_DRAWING, SUMMARY];
 /// Those that are made of the trace.
-pub const BESIDE_TRACE: [&str; 3] = [FOLDED, DRAWING, SUMMARY];
+pub const BESIDE_TRACE: [&str; 4] = [FOLDED, DRAWING, IDLE_DRAWING, SUMMARY];
 
 #[derive(Debug)]
 pub struct OutputFolder {

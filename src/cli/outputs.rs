@@ -12,7 +12,7 @@ use gputrace_collector::session::{Recording, numbered};
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::Failure;
 use crate::cli::otlp::Sending;
-use crate::cli::output_folder::{DRAWING, FOLDED, OutputFolder, SUMMARY, TRACE, write_whole};
+use crate::cli::output_folder::{DRAWING, FOLDED, IDLE_DRAWING, OutputFolder, SUMMARY, TRACE, write_whole};
 use crate::cli::printable;
 use crate::cli::settings::Flames;
 
@@ -36,7 +36,7 @@ pub fn finish(
     talk: Talk<'_>,
 ) -> String {
     let analysis = Analysis::new(&recording.totals, &recording.sink, flames);
-    let mut failures = write_drawings(&analysis, folder);
+    let mut failures = write_drawings(&analysis, |name, contents| folder.write(name, contents));
     // It sent while the drawings were made.
     let sent = sending.finish();
     let sending = sent.text(folder.path());
@@ -76,26 +76,24 @@ pub fn finish(
 
 /// Writes what belongs to the closed file of that number of a rotated trace.
 pub fn write_numbered(analysis: &Analysis, folder: &Path, number: u32) -> Vec<Failure> {
-    let write = |name, contents: &[u8]| write_whole(&numbered(&folder.join(name), number), contents);
-    let results = [
-        write(FOLDED, analysis.folded().as_bytes()),
-        write(DRAWING, analysis.svg().as_bytes()),
-        write(SUMMARY, analysis.summary(false).as_bytes()),
-    ];
-    results.into_iter().filter_map(Result::err).collect()
+    let write = |name: &str, contents: &[u8]| write_whole(&numbered(&folder.join(name), number), contents);
+    let mut failures = write_drawings(analysis, write);
+    failures.extend(write(SUMMARY, analysis.summary(false).as_bytes()).err());
+    failures
 }
 
 /// Writes every file, even if one fails.
 pub fn write(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
-    let mut failures = write_drawings(analysis, folder);
+    let mut failures = write_drawings(analysis, |name, contents| folder.write(name, contents));
     failures.extend(folder.write(SUMMARY, analysis.summary(false).as_bytes()).err());
     failures
 }
 
-fn write_drawings(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
-    let drawing = folder.write(DRAWING, analysis.svg().as_bytes());
-    let results = [folder.write(FOLDED, analysis.folded().as_bytes()), drawing];
-    results.into_iter().filter_map(Result::err).collect()
+fn write_drawings(analysis: &Analysis, write: impl Fn(&str, &[u8]) -> Result<(), Failure>) -> Vec<Failure> {
+    let idle = analysis.idle().map(|idle| write(IDLE_DRAWING, idle.svg().as_bytes()));
+    let flame = analysis.flame();
+    let results = [write(FOLDED, flame.folded().as_bytes()), write(DRAWING, flame.svg().as_bytes())];
+    results.into_iter().chain(idle).filter_map(Result::err).collect()
 }
 
 /// What was written, what was lost and which file to open.

@@ -6,6 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use gputrace_collector::report::named::{self, TableFormat};
 
 use crate::cli::analysis::page_width;
+use crate::cli::fail_on::Subject;
 use crate::cli::failure::Failure;
 use crate::cli::settings::Flames;
 use crate::cli::traces::Named;
@@ -42,14 +43,14 @@ pub fn command() -> Command {
                 .conflicts_with("json")
                 .help("Of the summary text or json, of tables any of them [default: text]"),
         )
-        .arg(fail_on::argument())
+        .arg(fail_on::argument(Subject::Report))
         .arg(run::verbose())
         .arg(traces::argument())
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
-    let conditions = fail_on::conditions(matches)?;
+    let conditions = fail_on::conditions(matches, Subject::Report)?;
     let format = match matches.get_flag("json") {
         true => "json",
         false => matches.get_one::<String>("format").map_or("text", String::as_str),

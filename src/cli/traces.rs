@@ -52,20 +52,26 @@ pub fn named(matches: &ArgMatches) -> Result<Named, Failure> {
     }
     let mut files = Vec::new();
     for path in &named {
-        if !path.is_dir() {
-            files.push((*path).clone());
-            continue;
-        }
-        match TraceFolder::open(path) {
-            TraceFolder::One(of_session) => files.extend(of_session),
-            TraceFolder::Several(found) => {
-                let several =
-                    Named::Several { folder: (*path).clone(), list: trace_list::text(path, &found) };
-                return if named.len() == 1 { Ok(several) } else { several.files().map(Named::Files) };
-            }
+        match named_one(path) {
+            Named::Files(of_path) => files.extend(of_path),
+            several if named.len() == 1 => return Ok(several),
+            several => return several.files().map(Named::Files),
         }
     }
     Ok(Named::Files(files))
+}
+
+/// The files of one trace that was named, or of a folder with it.
+pub fn named_one(path: &Path) -> Named {
+    if !path.is_dir() {
+        return Named::Files(vec![path.to_owned()]);
+    }
+    match TraceFolder::open(path) {
+        TraceFolder::One(of_session) => Named::Files(of_session),
+        TraceFolder::Several(found) => {
+            Named::Several { folder: path.to_owned(), list: trace_list::text(path, &found) }
+        }
+    }
 }
 
 impl Named {

@@ -15,6 +15,8 @@ use crate::harness::process::{Ended, finish};
 use crate::harness::program::{Link, compiled};
 use crate::harness::session::{Session, ctl};
 use crate::harness::tool::{self, gputrace, run, run_with};
+use crate::idle_flame;
+use crate::python_stacks::interpreters;
 
 /// `gputrace run` on the devices of a script: what it printed, and the report of its trace.
 fn traced(script: &str, options: &[&str], program: &str, arguments: &[&str]) -> (Ended, Value) {
@@ -99,6 +101,23 @@ fn anomaly_has_what_the_device_did_at_that_moment() {
     assert_eq!(anomaly["device_state"], state, "{anomaly:#}");
     let line = "uneven_kernel: SM clock 1980 → 1200 MHz, power cap\n";
     assert!(ended.stderr.contains(line), "{}", ended.stderr);
+}
+
+#[test]
+fn lowered_clocks_of_a_busy_device_are_a_finding() {
+    let Some((_, python)) = interpreters("device_metrics").pop() else { return };
+    let script = DEVICE.replace("sm = 1965\n", "sm = 1980\nsm = 1200 @ 1s..\n");
+    let script = script.replace("reasons = 0x4\n", "reasons = 0\nreasons = 0x4 @ 1s..\n");
+    let folder = Folder::new();
+    let mut command = gputrace_with(&script, &folder);
+    command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--");
+    finish(command.arg(python).arg(idle_flame::program()).arg("long_busy")).expect_code(0);
+    let report = tool::report(&[folder.join("out/trace.gputrace")]);
+    let list = report["findings"]["list"].as_array().unwrap();
+    assert_eq!(list[0]["rule"], "throttled", "{list:#?}");
+    let title = list[0]["title"].as_str().unwrap();
+    assert!(title.starts_with("GPU 0 ran with lowered clocks for "), "{title}");
+    assert!(title.contains("(power cap)") && title.ends_with(", 1980 at most"), "{title}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::harness::program::{Link, compiled};
 use crate::harness::session::{Session, ctl, dumps, eventually};
 use crate::harness::tool::{self, bare, calls, count, dropped, gputrace, run_command, run_with};
 
-const FILES: [&str; 4] = ["trace.gputrace", "flame.folded", "flame.svg", "summary.txt"];
+const FILES: [&str; 5] = ["trace.gputrace", "flame.folded", "flame.svg", "flame-idle.svg", "summary.txt"];
 /// What is kept beyond the second that is asked for is what was gathered with its first event: a
 /// tenth of a second, and as much more as a collector that gets no processor is late.
 const SPAN_MAX_NS: u64 = 1_800_000_000;

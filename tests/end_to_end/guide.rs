@@ -78,7 +78,12 @@ fn commands_run(page: &str, expected: usize) {
 
 #[test]
 fn commands_of_the_first_trace_guide_run() {
-    commands_run(include_str!("../../docs/guide/first-trace.md"), 12);
+    commands_run(include_str!("../../docs/guide/first-trace.md"), 14);
+}
+
+#[test]
+fn commands_of_the_guide_to_findings_run() {
+    commands_run(include_str!("../../docs/guide/findings.md"), 1);
 }
 
 #[test]
@@ -166,6 +171,11 @@ fn commands_of_the_monitoring_guide_run() {
 #[test]
 fn commands_of_the_memory_guide_run() {
     commands_run(include_str!("../../docs/guide/memory.md"), 8);
+}
+
+#[test]
+fn commands_of_the_comparing_guide_run() {
+    commands_run(include_str!("../../docs/guide/comparing.md"), 5);
 }
 
 /// Those that begin a session run as they stand, and those with PID ask a session that goes on.

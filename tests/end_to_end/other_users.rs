@@ -208,7 +208,7 @@ fn links_that_another_user_laid_in_the_output_folder_are_not_followed() {
     let dear = own.join("dear");
     fs::write(&dear, b"dear").unwrap();
     std::os::unix::fs::chown(&dear, Some(VICTIM), Some(VICTIM)).unwrap();
-    let names = ["trace.gputrace", "flame.folded", "flame.svg", "summary.txt"];
+    let names = ["trace.gputrace", "flame.folded", "flame.svg", "flame-idle.svg", "summary.txt"];
     for bare in [false, true] {
         for name in names {
             let _ = fs::remove_file(trap.join(name));

@@ -49,7 +49,7 @@ fn output_folder_holds_nothing_else() {
     let mut names: Vec<_> =
         fs::read_dir(&traced.output).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["flame.folded", "flame.svg", "summary.txt", "trace.gputrace"]);
+    assert_eq!(names, ["flame-idle.svg", "flame.folded", "flame.svg", "summary.txt", "trace.gputrace"]);
 }
 
 #[test]

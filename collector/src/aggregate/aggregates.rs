@@ -62,8 +62,8 @@ impl Sink for Aggregates {
                 self.anomalies.add(operation, device);
                 Leaf::Kernel(kernel.name)
             }
-            What::Copy { direction, bytes, .. } => {
-                self.transfers.copy(direction, bytes, duration_ns);
+            What::Copy { direction, bytes, source_memory, target_memory } => {
+                self.transfers.copy(direction, bytes, [source_memory, target_memory], duration_ns);
                 Leaf::Copy(direction)
             }
             What::Fill { bytes } => {

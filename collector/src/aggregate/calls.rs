@@ -99,17 +99,54 @@ pub struct Calls {
     entries: Bounded<CallKey, CallAggregate, KEYS_MAX>,
     /// Calls of entries that did not fit.
     other: BTreeMap<CallClass, CallAggregate>,
+    loads: ModuleLoads,
+}
+
+/// How many launches had been made when modules were loaded: loads late in a run are of code that is
+/// compiled again.
+#[derive(Clone, Debug, Default)]
+pub struct ModuleLoads {
+    launches: u64,
+    /// Calls and their time, by the launches before them, rounded down to three binary digits.
+    after: BTreeMap<u64, (u64, u64)>,
+}
+
+impl ModuleLoads {
+    #[inline]
+    fn add(&mut self, class: CallClass, call: &HostCall) {
+        match class {
+            CallClass::Launch | CallClass::GraphLaunch => self.launches += 1,
+            CallClass::ModuleLoad => {
+                let digits = self.launches.checked_ilog2().map_or(0, |log| log.saturating_sub(2));
+                let (calls, ns) = self.after.entry(self.launches >> digits << digits).or_default();
+                *calls += 1;
+                *ns = ns.saturating_add(call.duration_ns);
+            }
+            _ => {}
+        }
+    }
+
+    /// Loads after half of all launches, and how long they took.
+    pub fn late(&self) -> (u64, u64) {
+        let late = self.after.range(self.launches.div_ceil(2).max(1)..).map(|(_, late)| *late);
+        late.fold((0, 0), |(calls, ns), (more, more_ns)| (calls + more, more_ns.saturating_add(ns)))
+    }
 }
 
 impl Calls {
     #[inline]
     pub fn add(&mut self, call: &HostCall) {
         let class = CallClass::of(call);
+        self.loads.add(class, call);
         let key = CallKey { process: call.process, api: call.api, class };
         match self.entries.row(key, CallAggregate::default) {
             Some(entry) => entry.add(call),
             None => self.other.entry(class).or_default().add(call),
         }
+    }
+
+    pub fn loads(&self) -> &ModuleLoads {
+        &self.loads
     }
 
     /// In no particular order.
@@ -126,6 +163,22 @@ impl Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loads_in_the_second_half_of_all_launches_are_late() {
+        let mut loads = ModuleLoads::default();
+        let load = HostCall { duration_ns: 7, ..HostCall::default() };
+        for launch in 0..100 {
+            if matches!(launch, 0 | 3 | 40 | 60 | 90) {
+                loads.add(CallClass::ModuleLoad, &load);
+            }
+            loads.add(CallClass::Launch, &HostCall::default());
+        }
+        assert_eq!(loads.late(), (2, 14));
+        let mut only = ModuleLoads::default();
+        only.add(CallClass::ModuleLoad, &load);
+        assert_eq!(only.late(), (0, 0));
+    }
 
     #[test]
     fn calls_of_entries_that_do_not_fit_are_counted_by_class() {

@@ -2,8 +2,9 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::Busy;
 use crate::aggregate::idle::Lead;
+use crate::aggregate::{Busy, Idle};
+use crate::model::Totals;
 use crate::model::definitions::{Definitions, Device};
 use crate::model::operation::Operation;
 
@@ -19,6 +20,29 @@ pub struct DeviceAggregate {
     /// Those with device times.
     pub timed: u64,
     pub busy: Busy,
+}
+
+/// How a device with device times spent a trace's wall time.
+#[derive(Clone, Debug)]
+pub struct DeviceTime {
+    pub busy_ns: u64,
+    /// At most: operations whose time is not known would make it less.
+    pub idle_ns: u64,
+    pub idle: Idle,
+}
+
+impl DeviceAggregate {
+    /// `None` if no operation has a device time.
+    pub fn time(&self, totals: &Totals) -> Option<DeviceTime> {
+        if self.timed == 0 {
+            return None;
+        }
+        let (busy_ns, idle) = self.busy.clone().into_sums();
+        let idle_ns = totals.wall_ns().saturating_sub(busy_ns);
+        let last_ns = self.busy.span_ns().map_or(0, |(_, last)| last);
+        let end_ns = totals.end_monotonic_ns().saturating_sub(last_ns);
+        Some(DeviceTime { busy_ns, idle_ns, idle: idle.of_run(idle_ns, end_ns) })
+    }
 }
 
 /// Each process has its own ordinals, so devices are compared by their descriptions.

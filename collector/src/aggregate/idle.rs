@@ -5,6 +5,7 @@
 //! earlier operation comes. The gap is then cut into pieces of one cause each, whose sum is the gap.
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
 use crate::model::before::{Before, BlockedBy};
 use crate::model::operation::{Operation, Timing, What};
@@ -12,8 +13,13 @@ use crate::model::operation::{Operation, Timing, What};
 /// Places kept of a device; the time at others has a cause and no line.
 const IDLE_LINES_MAX: usize = 1 << 16;
 
+/// An operation that starts so long after its call has ended was waiting in a queue; a device that is free
+/// starts one within some microseconds.
+pub(crate) const QUEUED_NS: u64 = 20_000;
+
 /// Why a device did nothing. A piece of time gets the first that holds.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Cause {
     /// The launching thread was in a synchronisation.
     Sync,
@@ -23,17 +29,33 @@ pub enum Cause {
     Event,
     /// The operation is a node of a graph that was launched before the device became idle.
     Graph,
+    /// The operation was launched long before, and the device took its time between two operations.
+    Queue,
     /// The operation was being launched: from the begin of its call to its start.
     Launch,
     /// Nothing was launched: the thread did something else.
     Host,
     /// The call of the operation is not known.
     Unknown,
+    /// The time before the first operation.
+    Begin,
+    /// The time after the last.
+    End,
 }
 
 impl Cause {
-    pub const ALL: [Cause; 7] =
-        [Cause::Sync, Cause::Copy, Cause::Event, Cause::Graph, Cause::Launch, Cause::Host, Cause::Unknown];
+    pub const ALL: [Cause; 10] = [
+        Cause::Sync,
+        Cause::Copy,
+        Cause::Event,
+        Cause::Graph,
+        Cause::Queue,
+        Cause::Launch,
+        Cause::Host,
+        Cause::Unknown,
+        Cause::Begin,
+        Cause::End,
+    ];
 
     /// The name in reports.
     pub const fn name(self) -> &'static str {
@@ -42,9 +64,33 @@ impl Cause {
             Cause::Copy => "copy",
             Cause::Event => "event",
             Cause::Graph => "graph",
+            Cause::Queue => "queue",
             Cause::Launch => "launch",
             Cause::Host => "host",
             Cause::Unknown => "unknown",
+            Cause::Begin => "begin",
+            Cause::End => "end",
+        }
+    }
+
+    /// Whether its time is told by line.
+    pub const fn has_lines(self) -> bool {
+        !matches!(self, Cause::Unknown | Cause::Begin | Cause::End)
+    }
+
+    /// For people, after "idle".
+    pub const fn text(self) -> &'static str {
+        match self {
+            Cause::Sync => "in synchronisations",
+            Cause::Copy => "in calls of copies",
+            Cause::Event => "waiting for events",
+            Cause::Graph => "between nodes of graphs",
+            Cause::Queue => "between queued operations",
+            Cause::Launch => "launching",
+            Cause::Host => "in host code",
+            Cause::Unknown => "for unknown reasons",
+            Cause::Begin => "before the first operation",
+            Cause::End => "after the last",
         }
     }
 }
@@ -80,6 +126,8 @@ pub(super) struct Lead {
     blocked_from: Ago,
     blocked_to: Ago,
     process: u32,
+    /// Of the launching call.
+    stack: u32,
     from: u32,
     to: u32,
     blocked_stack: u32,
@@ -95,6 +143,7 @@ impl Lead {
         blocked_from: Ago(0),
         blocked_to: Ago(0),
         process: 0,
+        stack: 0,
         from: 0,
         to: 0,
         blocked_stack: 0,
@@ -108,18 +157,22 @@ impl Lead {
         let ago = |ns: u64| Ago::new(timing.start_ns.saturating_sub(ns));
         let Before { from, to, blocked, awaits } = call.before;
         let is_node = operation.graph.is_some() && operation.what != What::Graph;
+        let called_ns = call.start_ns.saturating_add(call.duration_ns);
+        let is_queued = timing.start_ns.saturating_sub(called_ns) > QUEUED_NS;
         Lead {
             launch: ago(call.start_ns),
             blocked_from: ago(blocked.start_ns),
             blocked_to: ago(blocked.end_ns),
             process: operation.process,
+            stack: call.stack,
             from,
             to,
             blocked_stack: blocked.stack,
             blocked_by: blocked.by,
-            after: match (awaits, is_node) {
-                (true, _) => Cause::Event,
-                (_, true) => Cause::Graph,
+            after: match (awaits, is_node, is_queued) {
+                (true, ..) => Cause::Event,
+                (_, true, _) => Cause::Graph,
+                (_, _, true) => Cause::Queue,
                 _ => Cause::Launch,
             },
         }
@@ -146,8 +199,9 @@ pub struct Pieces {
 pub struct Idle {
     causes: [Pieces; Cause::ALL.len()],
     lines: FxHashMap<Between, Pieces>,
-    /// The line of the last piece, whose time is not in `lines` yet.
-    last: Option<(Between, Pieces)>,
+    /// The lines of the last piece after a launch, and of the last one before it, whose times are not in
+    /// `lines` yet.
+    last: [Option<(Between, Pieces)>; 2],
 }
 
 impl Idle {
@@ -159,12 +213,16 @@ impl Idle {
         }
         let after_ns = lead.launch.ns().min(gap_ns);
         let before_ns = gap_ns - after_ns;
-        // A launch of a graph is not yet a wait between its nodes.
+        // What was launched while the device was idle did not wait for another operation.
         let after = match lead.after {
-            Cause::Graph if before_ns > 0 => Cause::Launch,
+            Cause::Graph | Cause::Queue if before_ns > 0 => Cause::Launch,
             after => after,
         };
         self.piece(after, after_ns);
+        let Lead { process, stack, from, to, .. } = *lead;
+        if after_ns > 0 {
+            self.line::<0>(Between { process, cause: after, from: stack, to: stack }, after_ns);
+        }
         if before_ns == 0 {
             return;
         }
@@ -176,13 +234,12 @@ impl Idle {
             let cause = if lead.blocked_by == BlockedBy::Sync { Cause::Sync } else { Cause::Copy };
             self.piece(cause, blocked_ns);
             let stack = lead.blocked_stack;
-            self.line(Between { process: lead.process, cause, from: stack, to: stack }, blocked_ns);
+            self.line::<1>(Between { process, cause, from: stack, to: stack }, blocked_ns);
         }
         let host_ns = before_ns - blocked_ns;
         if host_ns > 0 {
             self.piece(Cause::Host, host_ns);
-            let Lead { process, from, to, .. } = *lead;
-            self.line(Between { process, cause: Cause::Host, from, to }, host_ns);
+            self.line::<1>(Between { process, cause: Cause::Host, from, to }, host_ns);
         }
     }
 
@@ -197,8 +254,8 @@ impl Idle {
     }
 
     #[inline]
-    fn line(&mut self, line: Between, ns: u64) {
-        match &mut self.last {
+    fn line<const LAST: usize>(&mut self, line: Between, ns: u64) {
+        match &mut self.last[LAST] {
             Some((last, pieces)) if *last == line => {
                 pieces.ns = pieces.ns.saturating_add(ns);
                 pieces.count += 1;
@@ -233,9 +290,24 @@ impl Idle {
         self.causes.iter().fold(0, |sum, pieces| sum.saturating_add(pieces.ns))
     }
 
+    /// Of a device that was idle for `idle_ns` in all, `end_ns` of them after its last operation: the rest
+    /// was before its first.
+    pub fn of_run(mut self, idle_ns: u64, end_ns: u64) -> Idle {
+        // Of sessions that overlap or are cut short, less time than the gaps may be known.
+        let mut left_ns = idle_ns;
+        for pieces in &mut self.causes {
+            pieces.ns = pieces.ns.min(left_ns);
+            left_ns -= pieces.ns;
+        }
+        let end_ns = end_ns.min(left_ns);
+        self.piece(Cause::End, end_ns);
+        self.piece(Cause::Begin, left_ns - end_ns);
+        self
+    }
+
     /// By line, sorted. What has no line here is in its cause only.
     pub fn lines(mut self) -> Vec<(Between, Pieces)> {
-        if let Some((line, pieces)) = self.last.take() {
+        for (line, pieces) in std::mem::take(&mut self.last).into_iter().flatten() {
             self.keep(line, pieces);
         }
         let mut all: Vec<_> = self.lines.into_iter().collect();
@@ -253,7 +325,14 @@ mod tests {
     use crate::model::operation::{GraphNode, HostCall, Verdict};
 
     fn lead(call_at: u64, start_ns: u64, before: Before, node: bool) -> Lead {
-        let call = HostCall { process: 3, start_ns: call_at, duration_ns: 5, before, ..HostCall::default() };
+        let call = HostCall {
+            process: 3,
+            start_ns: call_at,
+            duration_ns: 5,
+            stack: 8,
+            before,
+            ..HostCall::default()
+        };
         let timing = Timing { start_ns, duration_ns: 7 };
         let operation = Operation {
             process: 3,
@@ -301,6 +380,7 @@ mod tests {
             idle.lines(),
             [
                 (line(sync_ns, 9, 9), Pieces { ns: 200, count: 1 }),
+                (line(launch, 8, 8), Pieces { ns: 400, count: 2 }),
                 (line(host, 4, 5), Pieces { ns: 400, count: 2 }),
             ]
         );
@@ -313,6 +393,9 @@ mod tests {
             explained(500, lead(1_800, 2_000, awaits, false)),
             [(Cause::Event, 200), (Cause::Host, 300)]
         );
+        let queued = lead(1_000, 30_000, Before::default(), false);
+        assert_eq!(explained(100, queued), [(Cause::Queue, 100)]);
+        assert_eq!(explained(29_500, queued), [(Cause::Launch, 29_000), (Cause::Host, 500)]);
         let node = lead(1_800, 2_000, Before::default(), true);
         assert_eq!(explained(100, node), [(Cause::Graph, 100)]);
         assert_eq!(explained(500, node), [(Cause::Launch, 200), (Cause::Host, 300)]);
@@ -326,6 +409,7 @@ mod tests {
             idle.gap(10, &lead(50, 50, Before { from: stack, ..Before::default() }, false));
         }
         assert_eq!(idle.of(Cause::Host), Pieces { ns: 10 * (IDLE_LINES_MAX as u64 + 9), count: 65_545 });
+        // One of them is the launches'.
         assert_eq!(idle.lines().len(), IDLE_LINES_MAX);
     }
 

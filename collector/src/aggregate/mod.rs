@@ -25,12 +25,14 @@ mod transfers;
 pub use aggregates::Aggregates;
 pub use anomalies::{Anomalies, KernelOutliers, Outlier};
 pub use busy::Busy;
-pub use calls::{CallAggregate, CallClass, CallKey, Calls};
-pub use devices::{DeviceAggregate, Devices};
+pub use calls::{CallAggregate, CallClass, CallKey, Calls, ModuleLoads};
+pub use devices::{DeviceAggregate, DeviceTime, Devices};
 pub use durations::Durations;
 pub use failure::{Failure, FailureKey};
 pub use failures::Failures;
 pub use graphs::{GraphAggregate, GraphKey, Graphs};
+#[cfg(test)]
+pub(crate) use idle::QUEUED_NS;
 pub use idle::{Between, Cause, Idle, Pieces};
 pub use kernels::{Config, KernelAggregate, KernelKey, Kernels};
 pub use occupancy::{Occupancy, occupancy};

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use crate::aggregate::Durations;
 use crate::model::operation::Direction;
 
+/// `CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE`.
+const PAGEABLE: u8 = 1;
+
 #[derive(Clone, Debug, Default)]
 pub struct Moved {
     pub calls: u64,
@@ -37,13 +40,18 @@ impl Moved {
 #[derive(Clone, Debug, Default)]
 pub struct Transfers {
     pub copies: BTreeMap<Direction, Moved>,
+    /// Those of the copies that read or write pageable memory of the host.
+    pub pageable: BTreeMap<Direction, Moved>,
     pub fills: Moved,
 }
 
 impl Transfers {
     #[inline]
-    pub fn copy(&mut self, direction: Direction, bytes: u64, duration_ns: Option<u64>) {
+    pub fn copy(&mut self, direction: Direction, bytes: u64, memories: [u8; 2], duration_ns: Option<u64>) {
         self.copies.entry(direction).or_default().add(bytes, duration_ns);
+        if memories.contains(&PAGEABLE) {
+            self.pageable.entry(direction).or_default().add(bytes, duration_ns);
+        }
     }
 
     #[inline]
@@ -59,12 +67,14 @@ mod tests {
     #[test]
     fn bandwidth_is_over_what_was_timed() {
         let mut transfers = Transfers::default();
-        transfers.copy(Direction::CpuToGpu, 2_000_000, Some(1_000_000));
-        transfers.copy(Direction::CpuToGpu, 5_000_000, None);
-        transfers.copy(Direction::GpuToCpu, 10, Some(0));
+        transfers.copy(Direction::CpuToGpu, 2_000_000, [1, 3], Some(1_000_000));
+        transfers.copy(Direction::CpuToGpu, 5_000_000, [2, 3], None);
+        transfers.copy(Direction::GpuToCpu, 10, [3, 2], Some(0));
         let up = &transfers.copies[&Direction::CpuToGpu];
         assert_eq!((up.calls, up.bytes, up.timed_bytes), (2, 7_000_000, 2_000_000));
         assert_eq!(up.bandwidth_mbps(), 2_000.0);
         assert_eq!(transfers.copies[&Direction::GpuToCpu].bandwidth_mbps(), 0.0);
+        let pageable: Vec<_> = transfers.pageable.iter().map(|(to, moved)| (*to, moved.bytes)).collect();
+        assert_eq!(pageable, [(Direction::CpuToGpu, 2_000_000)]);
     }
 }

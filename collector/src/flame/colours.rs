@@ -53,6 +53,7 @@ fn look(kind: FrameKind) -> Look {
         FrameKind::Fill => look("memset", "memset", 50.0, 6.0, 0.55, 0.74),
         FrameKind::Graph => look("graph", "graph", 270.0, 12.0, 0.36, 0.80),
         FrameKind::Memory => look("memory", "memory", 168.0, 30.0, 0.36, 0.74),
+        FrameKind::Idle => look("idle", "why idle", 12.0, 16.0, 0.55, 0.78),
         FrameKind::Other => look("other", "other", 0.0, 0.0, 0.0, 0.82),
     }
 }

@@ -21,7 +21,7 @@ impl Flame {
     /// The folded text, each line ending in a newline.
     pub fn folded(&self) -> String {
         let mut text = String::new();
-        if self.memory.is_some() {
+        if self.is_of_memory() {
             for line in &self.lines {
                 text += &format!("{} {}\n", folded_stack(line), line.ns);
             }

@@ -26,6 +26,8 @@ pub enum FrameKind {
     Graph,
     /// A kind of memory.
     Memory,
+    /// Why a device was idle.
+    Idle,
     Other,
 }
 

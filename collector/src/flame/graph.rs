@@ -15,6 +15,20 @@ use crate::model::definitions::UNKNOWN_CALL;
 use crate::model::recording::recorded_intervals;
 use crate::names::{line_safe, short_command};
 
+/// What the weights of a flamegraph are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlameWeight {
+    /// Device times of operations.
+    Device,
+    /// Host times of calls, because no device time is known.
+    Host,
+    /// Times in which a device did nothing, but for those before its first operation and after its last.
+    Idle {
+        outside_ns: u64,
+    },
+    Memory(MemoryWeight),
+}
+
 /// A stack and its weight.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlameLine {
@@ -22,7 +36,7 @@ pub struct FlameLine {
     pub frames: Vec<Frame>,
     /// Nanoseconds, or bytes in a flamegraph of memory.
     pub ns: u64,
-    /// Calls, or allocations, or operations of the device, that have a time.
+    /// Calls, or allocations, or operations of the device that have a time, or pieces of idle time.
     pub calls: u64,
 }
 
@@ -31,10 +45,7 @@ pub struct Flame {
     /// The command, shortened.
     pub program: String,
     pub simulated: bool,
-    /// Whether the weights are host times of calls, because no device time is known.
-    pub host_time: bool,
-    /// Which memory the weights are bytes of, in a flamegraph of memory.
-    pub memory: Option<MemoryWeight>,
+    pub weight: FlameWeight,
     /// The share of executed operations that have device times.
     pub coverage: f64,
     /// How long was recorded, if not all the time.
@@ -59,8 +70,10 @@ impl Flame {
         position: RangePosition,
         group_by: &GroupBy,
     ) -> Flame {
-        let host_time = !aggregates.device_stacks.has_times();
-        let stacks = if host_time { &aggregates.host_stacks } else { &aggregates.device_stacks };
+        let (weight, stacks) = match aggregates.device_stacks.has_times() {
+            true => (FlameWeight::Device, &aggregates.device_stacks),
+            false => (FlameWeight::Host, &aggregates.host_stacks),
+        };
         let mut weights = stacks.sorted();
         weights.retain(|(_, weight)| weight.timed > 0);
         let Labels { processes, kernels, stacks } = labels;
@@ -76,8 +89,7 @@ impl Flame {
         Flame {
             program: short_command(command),
             simulated: totals.simulated,
-            host_time,
-            memory: None,
+            weight,
             coverage: totals.counts.device_time_coverage(),
             recorded: recorded_part(totals),
             is_part: false,
@@ -96,14 +108,20 @@ impl Flame {
     /// The sum of the weights, and what they are.
     pub fn title(&self) -> String {
         let simulated = if self.simulated { " (simulated)" } else { "" };
-        if let Some(memory) = self.memory {
-            return format!("{} {}{simulated}", bytes(self.total_ns()), memory.words());
-        }
-        match (self.total_ns(), self.host_time) {
+        match (self.total_ns(), self.weight) {
+            (weight, FlameWeight::Memory(memory)) => {
+                format!("{} {}{simulated}", bytes(weight), memory.words())
+            }
+            (0, FlameWeight::Idle { .. }) => "No idle time of a GPU is known".to_owned(),
             (0, _) if self.is_part => "No CUDA work in this part of the trace".to_owned(),
             (0, _) => "No CUDA work was recorded".to_owned(),
-            (ns, false) => format!("{} of GPU time{simulated}", duration(ns)),
-            (ns, true) => format!("{} of host time in CUDA calls (no device times){simulated}", duration(ns)),
+            (ns, FlameWeight::Device) => format!("{} of GPU time{simulated}", duration(ns)),
+            (ns, FlameWeight::Idle { .. }) => {
+                format!("{} of idle GPU time between operations{simulated}", duration(ns))
+            }
+            (ns, FlameWeight::Host) => {
+                format!("{} of host time in CUDA calls (no device times){simulated}", duration(ns))
+            }
         }
     }
 
@@ -114,26 +132,35 @@ impl Flame {
 
     /// `1 call`, or `1,299 GPU calls` in the report's words for operations of the device.
     pub(super) fn counted(&self, calls: u64) -> String {
-        if self.memory.is_some() {
-            return format!("{} allocation{}", count(calls), if calls == 1 { "" } else { "s" });
-        }
-        let device = if self.host_time { "" } else { "GPU " };
-        format!("{} {device}{}", count(calls), if calls == 1 { "call" } else { "calls" })
+        let (one, more) = match self.weight {
+            FlameWeight::Device => ("GPU call", "GPU calls"),
+            FlameWeight::Host => ("call", "calls"),
+            FlameWeight::Idle { .. } => ("time idle", "times idle"),
+            FlameWeight::Memory(_) => ("allocation", "allocations"),
+        };
+        format!("{} {}", count(calls), if calls == 1 { one } else { more })
+    }
+
+    pub(super) fn is_of_memory(&self) -> bool {
+        matches!(self.weight, FlameWeight::Memory(_))
     }
 
     /// A weight in its unit.
     pub(super) fn amount(&self, weight: u64) -> String {
-        if self.memory.is_some() { bytes(weight) } else { duration(weight) }
+        if self.is_of_memory() { bytes(weight) } else { duration(weight) }
     }
 
     /// What was counted, and the program: last, for it may be too long to be shown whole.
     pub fn subtitle(&self) -> String {
         let calls = self.lines.iter().fold(0, |sum: u64, line| sum.saturating_add(line.calls));
         let mut text = self.counted(calls);
-        if !self.host_time && self.memory.is_none() && self.coverage < 1.0 {
+        if let FlameWeight::Idle { outside_ns } = self.weight {
+            text += &format!(" · {} before the first and after the last are left out", duration(outside_ns));
+        }
+        if matches!(self.weight, FlameWeight::Device | FlameWeight::Idle { .. }) && self.coverage < 1.0 {
             text += &format!(" · device times of {} of the operations", percent(self.coverage));
         }
-        if let (Some(recorded), None) = (&self.recorded, self.memory) {
+        if let Some(recorded) = self.recorded.as_ref().filter(|_| !self.is_of_memory()) {
             text += &format!(" · recorded {recorded}");
         }
         if self.is_part {
@@ -148,7 +175,7 @@ impl Flame {
 }
 
 /// How long any process recorded, if not all the time.
-fn recorded_part(totals: &Totals) -> Option<String> {
+pub(super) fn recorded_part(totals: &Totals) -> Option<String> {
     let intervals = recorded_intervals(totals)?;
     let ns = duration(intervals.iter().map(|(from, to)| to - from).sum());
     Some(match intervals.len() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::aggregate::Aggregates;
 use crate::flame::code::CodeFrames;
 use crate::flame::frames::{Frame, FrameKind, entry_name};
-use crate::flame::{Flame, FlameLine};
+use crate::flame::{Flame, FlameLine, FlameWeight};
 use crate::label::Labels;
 use crate::memory::{HeldMemory, Moment, NAMES, is_of_host};
 use crate::model::Totals;
@@ -72,8 +72,7 @@ impl Flame {
         Flame {
             program: short_command(command),
             simulated: totals.simulated,
-            host_time: false,
-            memory: Some(weight),
+            weight: FlameWeight::Memory(weight),
             coverage: 1.0,
             recorded: None,
             is_part: false,

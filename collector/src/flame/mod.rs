@@ -1,4 +1,5 @@
-//! The flamegraph: device time by the stack that caused it, or host time where no device time is known.
+//! The flamegraph: device time by the stack that caused it, or host time where no device time is known; the
+//! time in which a device did nothing; memory.
 //!
 //! Frames from the root: process and thread (or what `--group-by` asks for), NVTX ranges, the program's
 //! stack, the call, the kernel or copy. Owns folded lines and the SVG; opens no file.
@@ -6,10 +7,12 @@
 mod bars;
 mod code;
 mod colours;
+mod difference;
 mod folded;
 mod frames;
 mod graph;
 mod group_by;
+mod idle;
 mod memory;
 mod ranges;
 mod svg;
@@ -20,9 +23,10 @@ mod group_by_tests;
 #[cfg(test)]
 mod tests;
 
+pub use difference::{FlameDifference, NotComparable};
 pub(crate) use frames::entry_name;
 pub use frames::{Frame, FrameKind};
-pub use graph::{Flame, FlameLine};
+pub use graph::{Flame, FlameLine, FlameWeight};
 pub use group_by::{GroupBy, GroupKey};
 pub use memory::MemoryWeight;
 pub use ranges::RangePosition;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use crate::flame::bars::{Bar, bars, keep_widest};
-use crate::flame::{Flame, FrameKind, colours};
+use crate::flame::{Flame, FlameLine, FrameKind, colours};
 use crate::label::units::{count, percent};
 
 /// A browser stays quick with so many bars.
@@ -24,83 +24,130 @@ const CELL: f64 = 7.3;
 const STYLE: &str = include_str!("drawing.css");
 const SCRIPT: &str = include_str!("drawing.js");
 
+/// What is around the bars.
+pub(super) struct Head {
+    pub title: String,
+    pub subtitle: String,
+    /// The rules for the classes of bars.
+    pub rules: String,
+    /// Swatches: a class and its label.
+    pub legend: Vec<(String, &'static str)>,
+}
+
+/// How one bar is drawn.
+pub(super) struct Painted {
+    pub class: String,
+    /// The second line of the tooltip.
+    pub figures: String,
+    /// The third one: what the bar is.
+    pub kind: String,
+}
+
 impl Flame {
     /// Draws the flamegraph. Without any weight, the drawing says that nothing was recorded.
     pub fn svg(&self) -> String {
-        let mut bars = bars(&self.lines);
-        let left_out = keep_widest(&mut bars, BARS_MAX);
-        let kinds: BTreeSet<FrameKind> = bars.iter().filter_map(|bar| Some(bar.frame?.kind)).collect();
-        let (legend, top) = legend(&kinds);
-        let height = (1 + bars.iter().map(|bar| bar.depth).max().unwrap_or(0)) * ROW;
-        let bottom = top + height;
-        let total_height = bottom + 28;
-        let inner = WIDTH - 2.0 * PAD;
-        let mut text = format!(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
-             <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{total_height}\" \
-             viewBox=\"0 0 {WIDTH} {total_height}\">\n\
-             <style>\n{STYLE}{}</style>\n\
-             <rect id=\"page\" width=\"100%\" height=\"100%\" rx=\"6\"/>\n\
-             <text id=\"title\" x=\"{PAD}\" y=\"26\">{}</text>\n\
-             <text id=\"subtitle\" x=\"{PAD}\" y=\"46\"><title>{}</title><tspan>{}</tspan></text>\n\
-             {legend}\
-             <svg id=\"frames\" x=\"{PAD}\" y=\"{top}\" width=\"{inner}\" height=\"{height}\" data-cell=\"{CELL}\">\n",
-            colours::rules(&kinds),
-            escaped(&self.title()),
-            escaped(&self.subtitle()),
-            escaped(&fitted(&self.subtitle(), inner)),
-        );
         let total_ns = self.total_ns();
-        for bar in &bars {
-            self.draw(bar, total_ns, height, &mut text);
-        }
-        let details = match left_out {
-            0 => String::new(),
-            1 => "1 narrow frame is not drawn.".to_owned(),
-            _ => format!("{} narrow frames are not drawn.", count(left_out as u64)),
+        let (bars, left_out) = drawn_bars(&self.lines);
+        let kinds: BTreeSet<FrameKind> = bars.iter().filter_map(|bar| Some(bar.frame?.kind)).collect();
+        let head = Head {
+            title: self.title(),
+            subtitle: self.subtitle(),
+            rules: colours::rules(&kinds),
+            legend: kinds.iter().map(|&kind| (colours::class(kind, ""), colours::label(kind))).collect(),
         };
-        let _ = write!(
-            text,
-            "</svg>\n<text id=\"details\" x=\"{PAD}\" y=\"{}\">{details}</text>\n\
-             <script><![CDATA[\n{SCRIPT}]]></script>\n</svg>\n",
-            bottom + 18,
-        );
-        text
-    }
-
-    fn draw(&self, bar: &Bar<'_>, total_ns: u64, height: usize, to: &mut String) {
-        let of_all = |ns: u64| if total_ns == 0 { 0.0 } else { ns as f64 / total_ns as f64 };
-        let Bar { start_ns, ns, calls, .. } = *bar;
-        let (name, class, kind) = match bar.frame {
-            Some(frame) => {
-                (&*frame.text, colours::class(frame.kind, &frame.text), colours::label(frame.kind))
-            }
-            None => ("all", "root".to_owned(), "root"),
-        };
-        let (x, width) = (100.0 * of_all(start_ns), 100.0 * of_all(ns));
-        let top = height - (bar.depth + 1) * ROW;
-        let figures = format!("{}, {}, {}", self.amount(ns), percent(of_all(ns)), self.counted(calls));
-        let _ = writeln!(
-            to,
-            "<g data-at=\"{start_ns}\" data-ns=\"{}\"><title>{}\n{}\n{kind}</title>\
-             <rect class=\"{class}\" x=\"{x:.4}%\" y=\"{top}\" width=\"{width:.4}%\" height=\"{}\"/>\
-             <text x=\"{x:.4}%\" y=\"{}\" dx=\"3\">{}</text></g>",
-            ns.max(1),
-            escaped(name),
-            escaped(&figures),
-            ROW - 1,
-            top + 13,
-            escaped(&fitted(name, (WIDTH - 2.0 * PAD) * width / 100.0 - 6.0)),
-        );
+        drawing(&head, &bars, left_out, total_ns, |bar| {
+            let (class, kind) = match bar.frame {
+                Some(frame) => (colours::class(frame.kind, &frame.text), colours::label(frame.kind)),
+                None => ("root".to_owned(), "root"),
+            };
+            let share = percent(of_all(bar.ns, total_ns));
+            let figures = format!("{}, {share}, {}", self.amount(bar.ns), self.counted(bar.calls));
+            Painted { class, figures, kind: kind.to_owned() }
+        })
     }
 }
 
-/// Swatches of the kinds that the drawing has, in rows; and where the frames begin below.
-fn legend(kinds: &BTreeSet<FrameKind>) -> (String, usize) {
+/// The widest bars of those lines, and how many were left out.
+pub(super) fn drawn_bars(lines: &[FlameLine]) -> (Vec<Bar<'_>>, usize) {
+    let mut bars = bars(lines);
+    let left_out = keep_widest(&mut bars, BARS_MAX);
+    (bars, left_out)
+}
+
+/// The drawing of bars that are `total_ns` wide together.
+pub(super) fn drawing(
+    head: &Head,
+    bars: &[Bar<'_>],
+    left_out: usize,
+    total_ns: u64,
+    paint: impl Fn(&Bar<'_>) -> Painted,
+) -> String {
+    let (legend, top) = legend(&head.legend);
+    let height = (1 + bars.iter().map(|bar| bar.depth).max().unwrap_or(0)) * ROW;
+    let bottom = top + height;
+    let total_height = bottom + 28;
+    let inner = WIDTH - 2.0 * PAD;
+    let mut text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{total_height}\" \
+         viewBox=\"0 0 {WIDTH} {total_height}\">\n\
+         <style>\n{STYLE}{}</style>\n\
+         <rect id=\"page\" width=\"100%\" height=\"100%\" rx=\"6\"/>\n\
+         <text id=\"title\" x=\"{PAD}\" y=\"26\">{}</text>\n\
+         <text id=\"subtitle\" x=\"{PAD}\" y=\"46\"><title>{}</title><tspan>{}</tspan></text>\n\
+         {legend}\
+         <svg id=\"frames\" x=\"{PAD}\" y=\"{top}\" width=\"{inner}\" height=\"{height}\" data-cell=\"{CELL}\">\n",
+        head.rules,
+        escaped(&head.title),
+        escaped(&head.subtitle),
+        escaped(&fitted(&head.subtitle, inner)),
+    );
+    for bar in bars {
+        draw(bar, &paint(bar), total_ns, height, &mut text);
+    }
+    let details = match left_out {
+        0 => String::new(),
+        1 => "1 narrow frame is not drawn.".to_owned(),
+        _ => format!("{} narrow frames are not drawn.", count(left_out as u64)),
+    };
+    let _ = write!(
+        text,
+        "</svg>\n<text id=\"details\" x=\"{PAD}\" y=\"{}\">{details}</text>\n\
+         <script><![CDATA[\n{SCRIPT}]]></script>\n</svg>\n",
+        bottom + 18,
+    );
+    text
+}
+
+fn of_all(ns: u64, total_ns: u64) -> f64 {
+    if total_ns == 0 { 0.0 } else { ns as f64 / total_ns as f64 }
+}
+
+fn draw(bar: &Bar<'_>, painted: &Painted, total_ns: u64, height: usize, to: &mut String) {
+    let Bar { start_ns, ns, .. } = *bar;
+    let Painted { class, figures, kind } = painted;
+    let name = bar.frame.map_or("all", |frame| &*frame.text);
+    let (x, width) = (100.0 * of_all(start_ns, total_ns), 100.0 * of_all(ns, total_ns));
+    let top = height - (bar.depth + 1) * ROW;
+    let _ = writeln!(
+        to,
+        "<g data-at=\"{start_ns}\" data-ns=\"{}\"><title>{}\n{}\n{kind}</title>\
+         <rect class=\"{class}\" x=\"{x:.4}%\" y=\"{top}\" width=\"{width:.4}%\" height=\"{}\"/>\
+         <text x=\"{x:.4}%\" y=\"{}\" dx=\"3\">{}</text></g>",
+        ns.max(1),
+        escaped(name),
+        escaped(figures),
+        ROW - 1,
+        top + 13,
+        escaped(&fitted(name, (WIDTH - 2.0 * PAD) * width / 100.0 - 6.0)),
+    );
+}
+
+/// Swatches of what the drawing has, in rows; and where the frames begin below.
+fn legend(swatches: &[(String, &'static str)]) -> (String, usize) {
     let (mut x, mut y) = (PAD, 58);
     let mut text = "<g id=\"legend\">\n".to_owned();
-    for &kind in kinds {
-        let label = colours::label(kind);
+    for (class, label) in swatches {
         let width = 33.0 + CELL * label.len() as f64;
         if x + width > WIDTH - PAD {
             (x, y) = (PAD, y + ROW);
@@ -108,8 +155,7 @@ fn legend(kinds: &BTreeSet<FrameKind>) -> (String, usize) {
         let _ = writeln!(
             text,
             "<g data-width=\"{width}\" transform=\"translate({x} {y})\">\
-             <rect class=\"{}\" width=\"12\" height=\"12\" rx=\"2\"/><text x=\"17\" y=\"10\">{label}</text></g>",
-            colours::class(kind, ""),
+             <rect class=\"{class}\" width=\"12\" height=\"12\" rx=\"2\"/><text x=\"17\" y=\"10\">{label}</text></g>",
         );
         x += width;
     }

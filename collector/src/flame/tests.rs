@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::aggregate::{Leaf, Owner, StackKey};
 use crate::batch::Counters;
-use crate::flame::{Flame, FlameLine, Frame, FrameKind};
+use crate::flame::{Flame, FlameLine, FlameWeight, Frame, FrameKind};
 use crate::report::tests::golden;
 use crate::report::tests::tape::{Tape, stacked, training};
 use crate::report::{Report, TextOptions};
@@ -33,7 +33,7 @@ fn flamegraph_without_device_times_shows_host_time_and_says_so() {
     tape.wait(1_000_000);
     let (totals, aggregates) = tape.play(Counters::default());
     let flame = Flame::new(&totals, &aggregates);
-    assert!(flame.host_time && flame.title().contains("no device times"));
+    assert!(flame.weight == FlameWeight::Host && flame.title().contains("no device times"));
     assert_eq!(
         flame.folded(),
         "python train.py;main;cuLaunchKernel;vectorized_elementwise_kernel<4, CUDAFunctor_add<float>> 6\n\
@@ -139,8 +139,7 @@ pub(super) fn graph(lines: Vec<(Vec<String>, u64)>) -> Flame {
     Flame {
         program: "p".into(),
         simulated: false,
-        host_time: false,
-        memory: None,
+        weight: FlameWeight::Device,
         coverage: 1.0,
         recorded: None,
         is_part: false,

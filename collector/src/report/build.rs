@@ -16,7 +16,9 @@ use crate::model::definitions::Device;
 use crate::model::{Evicted, Loss, Process, Totals};
 use crate::report::IdleReport;
 use crate::report::json::*;
-use crate::report::{DeviceMetricsReport, MemoryReport, SeriesReport, ranges, recording, streams, threads};
+use crate::report::{
+    DeviceMetricsReport, FindingsReport, MemoryReport, SeriesReport, ranges, recording, streams, threads,
+};
 use crate::report::{
     anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times, switched_times,
 };
@@ -67,7 +69,7 @@ impl Report {
         let (threads, threads_left_out) = threads::threads(totals, aggregates, &labels.processes);
         let (kernels, other_kernels) = kernels::kernels(aggregates, &mut labels.kernels);
         let (streams, streams_left_out) = streams::streams(totals, aggregates);
-        Report {
+        let mut report = Report {
             schema: SCHEMA,
             version: VERSION,
             simulated: totals.simulated,
@@ -152,7 +154,10 @@ impl Report {
             cost: cost(totals, wall_ns),
             notices: [notices(totals, beyond.count, labels.stacks.notices()), not_sampled(aggregates)]
                 .concat(),
-        }
+            findings: None,
+        };
+        report.findings = FindingsReport::new(&report, aggregates, labels);
+        report
     }
 }
 
@@ -188,10 +193,9 @@ fn device_report(
 ) -> DeviceReport {
     let wall_ns = totals.wall_ns();
     let device = &entry.device;
-    let sums = (entry.timed > 0).then(|| entry.busy.clone().into_sums());
-    let busy_ns = sums.as_ref().map(|(busy_ns, _)| *busy_ns);
+    let time = entry.time(totals);
     // Time without a known operation is idle time only if every operation is known.
-    let idle_at_most_ns = busy_ns.map(|busy| wall_ns.saturating_sub(busy));
+    let idle_at_most_ns = time.as_ref().map(|time| time.idle_ns);
     let all_known = nothing_lost && entry.timed == entry.operations && entry.busy.late() == 0;
     DeviceReport {
         index,
@@ -206,16 +210,12 @@ fn device_report(
         simulated: device.simulated,
         operations: entry.operations,
         timed_operations: entry.timed,
-        busy_ns,
+        busy_ns: time.as_ref().map(|time| time.busy_ns),
         idle_ns: idle_at_most_ns.filter(|_| all_known),
         idle_at_most_ns,
         active_span_ns: entry.busy.span_ns().map(|(first, last)| last - first),
         late_operations: entry.busy.late(),
-        idle: sums.zip(idle_at_most_ns).map(|((_, idle), idle_ns)| {
-            let last_ns = entry.busy.span_ns().map_or(0, |(_, last)| last);
-            let end_ns = totals.end_monotonic_ns().saturating_sub(last_ns);
-            IdleReport::new(idle, idle_ns, end_ns, wall_ns, stacks)
-        }),
+        idle: time.map(|time| IdleReport::new(time.idle, wall_ns, stacks)),
         metrics: sampled.map(DeviceMetricsReport::new),
     }
 }

@@ -17,13 +17,13 @@ pub struct IdleReport {
     pub causes: Vec<IdleCause>,
     /// The longest first, at most 200.
     pub lines: Vec<IdleLine>,
-    /// Time of the causes `host`, `sync` and `copy` whose line is not known or not in `lines`.
+    /// Time of the causes that have lines, whose line is not known or not in `lines`.
     pub no_line_ns: u64,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct IdleCause {
-    pub cause: &'static str,
+    pub cause: Cause,
     pub ns: u64,
     /// Of the wall time.
     pub share: Option<f64>,
@@ -34,7 +34,7 @@ pub struct IdleCause {
 /// Where the thread was that launched the next operation.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct IdleLine {
-    pub cause: &'static str,
+    pub cause: Cause,
     pub ns: u64,
     pub share: Option<f64>,
     pub pieces: u64,
@@ -43,63 +43,23 @@ pub struct IdleLine {
     pub to: Option<CodeLocation>,
 }
 
-/// The time before the first operation of a device, and after its last one.
-const BEGIN: &str = "begin";
-const END: &str = "end";
-
 impl IdleReport {
-    /// Of a device that was idle so long, `end_ns` of it after its last operation.
-    pub(super) fn new(
-        idle: Idle,
-        idle_ns: u64,
-        end_ns: u64,
-        wall_ns: u64,
-        stacks: &mut StackNames<'_>,
-    ) -> IdleReport {
-        // Of sessions that overlap or are cut short, less time than the gaps may be known.
-        let mut left_ns = idle_ns;
-        let mut take = |ns: u64| {
-            let taken = ns.min(left_ns);
-            left_ns -= taken;
-            taken
-        };
+    pub(super) fn new(idle: Idle, wall_ns: u64, stacks: &mut StackNames<'_>) -> IdleReport {
         let share = |ns: u64| (wall_ns > 0).then(|| ns as f64 / wall_ns as f64);
-        let mut causes: Vec<IdleCause> = Vec::new();
-        let mut add = |cause, ns: u64, pieces| {
-            if ns > 0 {
-                causes.push(IdleCause { cause, ns, share: share(ns), pieces });
-            }
-        };
-        for cause in Cause::ALL {
-            let Pieces { ns, count } = idle.of(cause);
-            add(cause.name(), take(ns), count);
-        }
-        add(END, take(end_ns), 1);
-        add(BEGIN, left_ns, 1);
+        let mut causes: Vec<IdleCause> = Cause::ALL
+            .into_iter()
+            .map(|cause| (cause, idle.of(cause)))
+            .filter(|(_, pieces)| pieces.ns > 0)
+            .map(|(cause, Pieces { ns, count })| IdleCause { cause, ns, share: share(ns), pieces: count })
+            .collect();
         causes.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
-        let placed_ns =
-            [Cause::Sync, Cause::Copy, Cause::Host].map(|cause| idle.of(cause).ns).iter().sum::<u64>();
+        let placed = causes.iter().filter(|cause| cause.cause.has_lines());
+        let placed_ns = placed.fold(0, |sum: u64, cause| sum.saturating_add(cause.ns));
         let mut lines = lines(idle.lines(), stacks, share);
         lines.truncate(IDLE_LINES_SHOWN);
-        let no_line_ns = placed_ns.saturating_sub(lines.iter().map(|line| line.ns).sum());
+        let shown_ns = lines.iter().fold(0, |sum: u64, line| sum.saturating_add(line.ns));
+        let no_line_ns = placed_ns.saturating_sub(shown_ns);
         IdleReport { causes, lines, no_line_ns }
-    }
-}
-
-impl IdleCause {
-    /// For people.
-    pub fn text(&self) -> &'static str {
-        match self.cause {
-            BEGIN => "before the first operation",
-            END => "after the last",
-            "sync" => "in synchronisations",
-            "copy" => "in calls of copies",
-            "event" => "waiting for events",
-            "graph" => "between nodes of graphs",
-            "launch" => "launching",
-            "host" => "in host code",
-            _ => "for unknown reasons",
-        }
     }
 }
 
@@ -142,7 +102,7 @@ fn lines(
         .into_iter()
         .filter(|((_, from, to), _)| from.is_some() || to.is_some())
         .map(|((cause, from, to), Pieces { ns, count })| IdleLine {
-            cause: cause.name(),
+            cause,
             ns,
             share: share(ns),
             pieces: count,

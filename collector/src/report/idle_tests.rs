@@ -6,14 +6,16 @@ use std::path::Path;
 use gputrace_wire::call::{Detail, wait};
 use gputrace_wire::cell::{flag, kind};
 
-use crate::aggregate::Aggregates;
+use crate::aggregate::{Aggregates, Cause, QUEUED_NS};
 use crate::batch::Counters;
+use crate::flame::{Flame, FlameWeight};
+use crate::label::Labels;
 use crate::model::Model;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation, What};
 use crate::model::sink::Sink;
 use crate::report::tests::tape::{Tape, python_stacks};
-use crate::report::{IdleReport, Report, TextOptions};
+use crate::report::{IdleCause, IdleReport, Report, TextOptions};
 use crate::trace_file::TraceReader;
 
 /// Everything of a trace.
@@ -98,21 +100,38 @@ impl All {
             Some(call) => is_stream_wait(call),
             None => false,
         };
-        match (awaits, is_node && before == 0) {
-            (true, _) => add("event", after),
-            (_, true) => add("graph", after),
+        let is_queued = gap.1 > launch.start_ns + launch.duration_ns + QUEUED_NS;
+        match (awaits, is_node && before == 0, is_queued && before == 0) {
+            (true, ..) => add("event", after),
+            (_, true, _) => add("graph", after),
+            (_, _, true) => add("queue", after),
             _ => add("launch", after),
         }
         add("host", before - blocked);
     }
 }
 
-fn fixture(name: &str) -> (Report, All) {
+fn fixture(name: &str) -> (Report, Flame, All) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name);
     let mut model = Model::new((Aggregates::default(), All::default()));
     TraceReader::open(&path).unwrap().for_each(|batch| model.consume(&batch));
     let (totals, (aggregates, all)) = model.finish();
-    (Report::new(&totals, &aggregates), all)
+    let flame = Flame::of_idle(&totals, &aggregates, &mut Labels::new(&totals, &aggregates));
+    (Report::new(&totals, &aggregates), flame, all)
+}
+
+/// The flamegraph of idle time has the report's times by cause.
+fn assert_equal_flame(idle: &IdleReport, flame: &Flame) {
+    let mut causes: BTreeMap<String, u64> = BTreeMap::new();
+    for line in &flame.lines {
+        *causes.entry(line.frames.last().unwrap().text.to_string()).or_insert(0) += line.ns;
+    }
+    let is_outside = |cause: &&IdleCause| matches!(cause.cause, Cause::Begin | Cause::End);
+    let (outside, between): (Vec<&IdleCause>, Vec<&IdleCause>) = idle.causes.iter().partition(is_outside);
+    let expected = between.iter().map(|cause| (format!("[{}]", cause.cause.text()), cause.ns));
+    assert_eq!(causes, expected.collect());
+    let outside_ns = outside.iter().map(|cause| cause.ns).sum();
+    assert_eq!(flame.weight, FlameWeight::Idle { outside_ns });
 }
 
 fn only_idle(report: &Report) -> &IdleReport {
@@ -126,13 +145,14 @@ fn only_idle(report: &Report) -> &IdleReport {
 #[test]
 fn causes_and_busy_time_of_recorded_traces_are_the_wall_time() {
     for name in ["pytorch-h200.gputrace", "demo-h200.gputrace"] {
-        let (report, all) = fixture(name);
+        let (report, flame, all) = fixture(name);
         let idle = only_idle(&report);
+        assert_equal_flame(idle, &flame);
         let gaps: BTreeMap<&str, u64> = idle
             .causes
             .iter()
-            .filter(|cause| !matches!(cause.cause, "begin" | "end"))
-            .map(|cause| (cause.cause, cause.ns))
+            .filter(|cause| !matches!(cause.cause, Cause::Begin | Cause::End))
+            .map(|cause| (cause.cause.name(), cause.ns))
             .collect();
         assert_eq!(gaps, all.causes(), "{name}");
         assert!(gaps["host"] > 0 && gaps["launch"] > 0, "{gaps:?}");
@@ -157,22 +177,28 @@ fn idle_time_is_charged_to_the_lines_around_it() {
     let (totals, aggregates) = tape.play(Counters::default());
     let report = Report::new(&totals, &aggregates);
     let idle = only_idle(&report);
-    let lines: Vec<String> =
-        idle.lines.iter().map(|line| format!("{} {} {}", line.cause, line.pieces, line.text())).collect();
+    let lines: Vec<String> = idle
+        .lines
+        .iter()
+        .map(|line| format!("{} {} {}", line.cause.name(), line.pieces, line.text()))
+        .collect();
     let expected = [
         "host 10 train.py:22 to train.py:24 train_step",
         "sync 10 train.py:22 train_step",
+        "launch 10 train.py:22 train_step",
+        "launch 10 train.py:24 train_step",
         "host 10 train.py:22 train_step",
     ];
     assert_eq!(lines, expected);
     let placed: u64 = idle.lines.iter().map(|line| line.ns).sum();
-    let causes: u64 = idle
-        .causes
-        .iter()
-        .filter(|cause| matches!(cause.cause, "host" | "sync" | "copy"))
-        .map(|cause| cause.ns)
-        .sum();
+    let causes: u64 = idle.causes.iter().filter(|cause| cause.cause.has_lines()).map(|cause| cause.ns).sum();
     assert_eq!(placed + idle.no_line_ns, causes);
+    let flame = Flame::of_idle(&totals, &aggregates, &mut Labels::new(&totals, &aggregates));
+    assert_equal_flame(idle, &flame);
+    let folded = flame.folded();
+    let between = "between train_step train.py:22 and train_step train.py:24;[in host code] 4";
+    assert!(folded.contains(between), "{folded}");
+    assert!(flame.title().ends_with("of idle GPU time between operations"), "{}", flame.title());
     let text = report.to_text(&TextOptions::default());
     assert!(text.contains("Idle while at"), "{text}");
 }

@@ -7,9 +7,10 @@ use serde::Serialize;
 
 use crate::aggregate::{Durations, Weight};
 use crate::report::{
-    AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport,
-    GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, NoLineReport, PausedReport,
-    RangeReport, SeriesReport, SizeLimitReport, StreamReport, SwitchedTimesReport, ThreadReport,
+    AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
+    GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, NoLineReport,
+    PausedReport, RangeReport, SeriesReport, SizeLimitReport, StreamReport, SwitchedTimesReport,
+    ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -39,6 +40,9 @@ pub struct Report {
     /// Sessions that were paused for a time.
     #[serde(rename = "recording", skip_serializing_if = "Option::is_none")]
     pub paused: Option<PausedReport>,
+    /// What costs time and what would help; absent where too little is known to tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub findings: Option<FindingsReport>,
     pub device_times: DeviceTimes,
     /// Sessions whose device times were switched while they ran.
     #[serde(skip_serializing_if = "Option::is_none")]

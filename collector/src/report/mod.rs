@@ -6,10 +6,13 @@ mod anomalies;
 mod build;
 mod calls;
 mod device_metrics;
+pub mod diff;
 mod errors;
 mod excerpt;
 mod failed_call;
 mod failures;
+mod figures;
+mod findings;
 mod graph_times;
 mod idle;
 mod json;
@@ -37,7 +40,9 @@ mod idle_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use crate::label::units::{bytes, bytes as readable_bytes, count as grouped_count};
+pub use crate::label::units::{
+    bytes, bytes as readable_bytes, count as grouped_count, duration as readable_time,
+};
 pub use anomalies::{AnomaliesReport, AnomalyReport};
 pub use device_metrics::{
     DeviceMetricsReport, DeviceMomentReport, EnergyReport, LevelReport, ThrottledReport,
@@ -46,6 +51,7 @@ pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
 pub use excerpt::{ExcerptReport, SeriesReport, SizeLimitReport};
 pub use failed_call::FailedCall;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
+pub use findings::{Confidence, Finding, FindingsReport};
 pub use graph_times::{GraphReport, GraphTimesReport};
 pub use idle::{IdleCause, IdleLine, IdleReport};
 pub use json::*;

@@ -1,7 +1,8 @@
 //! The summary that people read: as wide as the terminal, 60 to 160 columns, and about 40 lines long.
 
+mod findings;
 mod memory;
-mod page;
+pub(super) mod page;
 mod tables;
 
 use crate::label::units::{count, duration, percent};
@@ -62,6 +63,7 @@ impl Report {
                 self.lost_line(&mut page);
             }
         } else {
+            self.findings(&mut page);
             self.kernel_table(&mut page, options.kernels);
             self.anomaly_table(&mut page);
             self.graph_table(&mut page);
@@ -215,7 +217,7 @@ impl Report {
         let shown: Vec<String> = causes
             .filter_map(|cause| {
                 let share = cause.share.filter(|share| *share >= IDLE_SHARE_MIN)?;
-                Some(format!("{} {} ({})", duration(cause.ns), cause.text(), percent(share)))
+                Some(format!("{} {} ({})", duration(cause.ns), cause.cause.text(), percent(share)))
             })
             .collect();
         (!shown.is_empty()).then(|| shown.join(", "))

@@ -12,7 +12,7 @@ use gputrace_producer::hook_state::Recording;
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
 use gputrace_producer::{clock, session, thread};
-use gputrace_wire::call::Call;
+use gputrace_wire::call::{Call, Detail, operation};
 use gputrace_wire::cell::{flag, kind};
 use gputrace_wire::counter::Counter;
 
@@ -103,7 +103,9 @@ pub fn around(
                     stream = tables.stream(session, slot, handle, entry.per_thread);
                 }
             }
-            let (stack, works) = if is_recorded_with_stack(description.kind) || has_failed(status) {
+            let takes_stack =
+                is_recorded_with_stack(description.kind) || is_load(&description) || has_failed(status);
+            let (stack, works) = if takes_stack {
                 tables.stack_and_works(session, slot)
             } else {
                 (0, Works::of_this_thread(session))
@@ -211,6 +213,12 @@ fn is_recorded_with_stack(call: u16) -> bool {
         | 1 << kind::WAIT
         | 1 << kind::GRAPH;
     1u32.checked_shl(call.into()).is_some_and(|bit| KINDS & bit != 0)
+}
+
+/// Whether the call loaded code. Unloading has no stack: a process does it while its interpreter shuts down.
+#[inline(always)]
+fn is_load(description: &Description) -> bool {
+    matches!(description.detail, Detail::Module { operation: operation::LOAD, .. })
 }
 
 /// Whether the call failed in a way that users should see. At process exit, calls return DEINITIALIZED;

@@ -120,18 +120,20 @@ fn csv(table: &NamedTable) -> String {
     [headings].into_iter().chain(rows).map(line).collect()
 }
 
+/// The text as it is, in a line of Markdown.
+pub fn markdown_safe(text: &str) -> String {
+    line_safe(text).chars().fold(String::new(), |mut all, letter| {
+        if "\\`*_<>|[]".contains(letter) {
+            all.push('\\');
+        }
+        all.push(letter);
+        all
+    })
+}
+
 fn markdown(table: &NamedTable) -> String {
-    let escaped = |text: &str| {
-        line_safe(text).chars().fold(String::new(), |mut all, letter| {
-            if "\\`*_<>|[]".contains(letter) {
-                all.push('\\');
-            }
-            all.push(letter);
-            all
-        })
-    };
     let cell = |cell: &Cell| match cell {
-        Cell::Text(text) => escaped(text),
+        Cell::Text(text) => markdown_safe(text),
         other => plain(other),
     };
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));

@@ -11,7 +11,7 @@ use std::fmt;
 use crate::report::json::{MovedReport, Report, Spread};
 use crate::report::lines::CodeLocation;
 
-pub use format::{TableFormat, print};
+pub use format::{TableFormat, markdown_safe, print};
 
 /// A table's value.
 #[derive(Clone, PartialEq, Debug)]
@@ -53,7 +53,13 @@ struct TableKind {
 /// Those printed where a format was chosen and no table.
 pub const DEFAULT: [&str; 4] = ["lines", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_api_sum"];
 
-static KINDS: [TableKind; 10] = [
+static KINDS: [TableKind; 11] = [
+    TableKind {
+        name: "findings",
+        title: "What costs time, and what would help",
+        columns: &["Could Save (%)", "Could Save (ns)", "Rule", "Lines", "Advice", "Finding"],
+        rows: findings,
+    },
     TableKind {
         name: "lines",
         title: "GPU time by line of the program",
@@ -211,6 +217,22 @@ fn location(location: &CodeLocation) -> String {
 }
 
 /// Those with work or calls of their own: a line is not counted for what it called.
+fn findings(report: &Report) -> Vec<Vec<Cell>> {
+    let list = report.findings.iter().flat_map(|findings| &findings.list);
+    list.map(|finding| {
+        let lines: Vec<String> = finding.lines.iter().map(CodeLocation::text).collect();
+        vec![
+            Cell::Figure(finding.saves_share * 100.0),
+            Cell::Count(finding.saves_ns),
+            Cell::Text(finding.rule.to_owned()),
+            Cell::Text(lines.join(", ")),
+            Cell::Text(finding.advice.clone()),
+            Cell::Text(finding.title.clone()),
+        ]
+    })
+    .collect()
+}
+
 fn lines(report: &Report) -> Vec<Vec<Cell>> {
     let is_charged = |calls: u64, host_calls: u64| calls > 0 || host_calls > 0;
     let charged = report.lines.iter().filter(|line| is_charged(line.charged_calls, line.charged_host_calls));

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::aggregate::Aggregates;
 use crate::batch::{Batch, Counters, ProcessBegin, ProcessEnd};
-use crate::flame::Flame;
+use crate::flame::{Flame, FlameWeight};
 use crate::model::Model;
 use crate::report::tests::tape::Tape;
 use crate::report::{Report, TextOptions};
@@ -136,7 +136,7 @@ fn report_of<'b>(batches: impl Iterator<Item = &'b Batch>, processes_max: usize)
     batches.for_each(|batch| model.consume(batch));
     let (totals, aggregates) = model.finish();
     let flame = Flame::new(&totals, &aggregates);
-    assert!(flame.host_time || flame.total_ns() == totals.counts.device_ns);
+    assert!(flame.weight == FlameWeight::Host || flame.total_ns() == totals.counts.device_ns);
     Report::new(&totals, &aggregates)
 }
 

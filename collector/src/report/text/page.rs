@@ -3,7 +3,7 @@
 use crate::report::table::{Table, fit};
 
 /// The least width of a table's first column. Optional columns are removed until long names have this width.
-pub(super) const NAME_MIN: usize = 28;
+pub(in crate::report) const NAME_MIN: usize = 28;
 /// The width of a fact's label.
 const LABEL: usize = 11;
 
@@ -11,7 +11,7 @@ pub(super) const BOLD: &str = "1";
 const DIM: &str = "2";
 pub(super) const YELLOW: &str = "33";
 
-pub(super) struct TextPage {
+pub(in crate::report) struct TextPage {
     pub text: String,
     pub width: usize,
     pub color: bool,

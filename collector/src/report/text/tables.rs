@@ -291,7 +291,7 @@ impl Report {
                 count(line.pieces),
                 duration(line.ns),
                 line.share.map_or_else(dash, percent),
-                line.cause.to_owned(),
+                line.cause.name().to_owned(),
             ];
             row.extend(several.then(|| ordinal.to_string()));
             table.row(row);

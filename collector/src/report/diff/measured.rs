@@ -1,0 +1,161 @@
+//! One figure on both sides: means over the runs, their difference, and what of it can be told from noise.
+
+use serde::Serialize;
+
+/// A figure before and after. The means are over the runs of a side.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct MeasuredTwice {
+    /// `None` if any run of the side lacks the figure.
+    pub before: Option<f64>,
+    pub after: Option<f64>,
+    pub difference: Option<f64>,
+    /// The difference as a share of the figure before; `None` if that is 0.
+    pub change: Option<f64>,
+    /// Between these the true difference lies in 95 % of such measurements. `None` unless both sides have
+    /// several runs.
+    pub interval: Option<[f64; 2]>,
+    /// Whether the interval leaves out 0.
+    pub beyond_noise: Option<bool>,
+}
+
+impl MeasuredTwice {
+    /// Of the runs on both sides.
+    pub fn new(before: &[Option<f64>], after: &[Option<f64>]) -> MeasuredTwice {
+        let known = |runs: &[Option<f64>]| runs.iter().copied().collect::<Option<Vec<f64>>>();
+        let (before, after) = (known(before), known(after));
+        let means = [&before, &after].map(|runs| runs.as_deref().and_then(mean));
+        let [Some(mean_before), Some(mean_after)] = means else {
+            return MeasuredTwice { before: means[0], after: means[1], ..MeasuredTwice::default() };
+        };
+        let difference = mean_after - mean_before;
+        let interval = before.zip(after).and_then(|(before, after)| welch(&before, &after));
+        MeasuredTwice {
+            before: means[0],
+            after: means[1],
+            difference: Some(difference),
+            change: (mean_before != 0.0).then(|| difference / mean_before),
+            interval,
+            beyond_noise: interval.map(|[least, most]| least > 0.0 || most < 0.0),
+        }
+    }
+
+    /// The growth in percent, infinite for what was not there before.
+    pub fn growth_percent(&self) -> Option<f64> {
+        match (self.difference?, self.change) {
+            (_, Some(change)) => Some(100.0 * change),
+            (0.0, None) => Some(0.0),
+            (_, None) => Some(f64::INFINITY),
+        }
+    }
+
+    /// How large the difference is; 0 if it is not known.
+    pub fn distance(&self) -> f64 {
+        self.difference.map_or(0.0, f64::abs)
+    }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Welch's interval for the difference of two means, at 95 %: the sides may differ in runs and in spread.
+fn welch(before: &[f64], after: &[f64]) -> Option<[f64; 2]> {
+    // The variance of a side's mean, and the degrees of freedom that it is known with.
+    let of_mean = |values: &[f64]| {
+        let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
+        let middle = mean(values)?;
+        let squares: f64 = values.iter().map(|value| (value - middle).powi(2)).sum();
+        Some((middle, squares / freedom / values.len() as f64, freedom))
+    };
+    let (mean_before, variance_before, freedom_before) = of_mean(before)?;
+    let (mean_after, variance_after, freedom_after) = of_mean(after)?;
+    let variance = variance_before + variance_after;
+    let difference = mean_after - mean_before;
+    if variance == 0.0 {
+        return Some([difference; 2]);
+    }
+    let of_sides = variance_before.powi(2) / freedom_before + variance_after.powi(2) / freedom_after;
+    let half = quantile(variance.powi(2) / of_sides) * variance.sqrt();
+    Some([difference - half, difference + half])
+}
+
+/// Student's t for 95 % on both sides. Degrees of freedom that are no whole number are rounded down, so
+/// that the interval is rather too wide.
+fn quantile(freedom: f64) -> f64 {
+    const FEW: [f64; 10] = [12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281];
+    const NORMAL: f64 = 1.959_964;
+    let freedom = freedom.floor().max(1.0);
+    if let Some(known) = FEW.get(freedom as usize - 1) {
+        return *known;
+    }
+    // Cornish and Fisher's expansion around the normal distribution's quantile.
+    let z = NORMAL;
+    let first = (z.powi(3) + z) / 4.0;
+    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+    z + first / freedom + second / freedom.powi(2) + third / freedom.powi(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(before: &[f64], after: &[f64]) -> MeasuredTwice {
+        let known = |runs: &[f64]| runs.iter().copied().map(Some).collect::<Vec<_>>();
+        MeasuredTwice::new(&known(before), &known(after))
+    }
+
+    /// The values are those of printed tables.
+    #[test]
+    fn quantiles_are_those_of_student_s_distribution() {
+        for (freedom, expected) in [
+            (1.0, 12.7062),
+            (2.0, 4.3027),
+            (2.9, 4.3027),
+            (10.0, 2.2281),
+            (11.0, 2.2010),
+            (15.0, 2.1314),
+            (30.0, 2.0423),
+            (60.0, 2.0003),
+            (120.0, 1.9799),
+            (1e9, 1.9600),
+        ] {
+            assert!((quantile(freedom) - expected).abs() < 2e-4, "{freedom}: {}", quantile(freedom));
+        }
+    }
+
+    /// 3 runs of mean 20 and variance 4, against 3 of mean 30 and variance 1: the mean's variances are 4/3
+    /// and 1/3, so the degrees of freedom are (5/3)² / ((16/9 + 1/9) / 2) = 2.94, and t is 4.3027.
+    #[test]
+    fn interval_is_welch_s() {
+        let measured = of(&[18.0, 20.0, 22.0], &[29.0, 30.0, 31.0]);
+        let half = 4.3027 * (5.0f64 / 3.0).sqrt();
+        let [least, most] = measured.interval.unwrap();
+        assert!((least - (10.0 - half)).abs() < 1e-9 && (most - (10.0 + half)).abs() < 1e-9, "{measured:?}");
+        assert_eq!((measured.difference, measured.change), (Some(10.0), Some(0.5)));
+        assert_eq!(measured.beyond_noise, Some(true));
+        let near = of(&[18.0, 20.0, 22.0], &[19.0, 21.0, 23.0]);
+        assert_eq!((near.difference, near.beyond_noise), (Some(1.0), Some(false)));
+    }
+
+    #[test]
+    fn single_runs_claim_nothing() {
+        let measured = of(&[100.0], &[50.0]);
+        assert_eq!((measured.interval, measured.beyond_noise), (None, None));
+        assert_eq!(of(&[100.0], &[50.0, 51.0]).interval, None);
+        assert_eq!(measured.growth_percent(), Some(-50.0));
+        // Runs that do not differ among themselves leave no doubt.
+        let same = of(&[7.0, 7.0], &[7.0, 7.0]);
+        assert_eq!((same.interval, same.beyond_noise), (Some([0.0, 0.0]), Some(false)));
+    }
+
+    #[test]
+    fn figure_that_a_run_lacks_is_not_compared() {
+        let measured = MeasuredTwice::new(&[Some(1.0), None], &[Some(4.0), Some(6.0)]);
+        assert_eq!((measured.before, measured.after, measured.difference), (None, Some(5.0), None));
+        assert_eq!(measured.growth_percent(), None);
+        assert_eq!(MeasuredTwice::new(&[], &[Some(4.0)]).difference, None);
+        assert_eq!(of(&[0.0], &[4.0]).growth_percent(), Some(f64::INFINITY));
+        assert_eq!(of(&[0.0], &[0.0]).growth_percent(), Some(0.0));
+    }
+}

@@ -1,0 +1,97 @@
+//! What costs time, where, and what would help: at most seven findings, the one that could save most first.
+//!
+//! Each rule looks at the finished report and at sums that it does not show. A rule answers only where its
+//! fault costs a part of the time from a device's first to its last operation: time before and after that is
+//! the program's start and end. `docs/guide/findings.md` lists the rules with their limits.
+
+mod calls;
+mod clocks;
+mod copies;
+mod input;
+mod kernels;
+mod ranks;
+mod waiting;
+
+use serde::Serialize;
+
+use crate::aggregate::Aggregates;
+use crate::label::Labels;
+use crate::report::json::{DeviceTimes, Report};
+use crate::report::lines::CodeLocation;
+use input::RuleInput;
+
+/// Findings in the report.
+const SHOWN: usize = 7;
+/// The least part of the time that a finding could save.
+const SAVES_MIN: f64 = 0.02;
+/// Of shorter runs nothing is said.
+const SPAN_MIN_NS: u64 = 1_000_000;
+
+/// A fault of the program, and what mending it could save.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Finding {
+    /// A fixed name, for programs.
+    pub rule: &'static str,
+    /// What is wrong, with its figures.
+    pub title: String,
+    /// Where: the lines that matter most.
+    pub lines: Vec<CodeLocation>,
+    pub advice: String,
+    /// About so much of the time from the first to the last operation, summed over devices.
+    pub saves_ns: u64,
+    pub saves_share: f64,
+    /// How that was computed.
+    pub basis: &'static str,
+    pub confidence: Confidence,
+}
+
+/// How sure it is that the advice helps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    High,
+    Medium,
+    Low,
+}
+
+/// What the findings are of.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct FindingsReport {
+    /// From the first start to the last end of an operation, summed over devices.
+    pub span_ns: u64,
+    /// Of it, how long devices were busy.
+    pub busy_ns: u64,
+    pub list: Vec<Finding>,
+}
+
+impl FindingsReport {
+    /// `None` where too little is known or was recorded to tell.
+    pub(super) fn new(
+        report: &Report,
+        aggregates: &Aggregates,
+        labels: &mut Labels<'_>,
+    ) -> Option<FindingsReport> {
+        if !matches!(report.device_times, DeviceTimes::Full | DeviceTimes::Partial) {
+            return None;
+        }
+        let input = RuleInput::new(report, aggregates, labels);
+        if input.span_ns < SPAN_MIN_NS {
+            return None;
+        }
+        let mut list = Vec::new();
+        waiting::find(&input, &mut list);
+        copies::find(&input, &mut list);
+        calls::find(&input, &mut list);
+        kernels::find(&input, &mut list);
+        clocks::find(&input, &mut list);
+        ranks::find(&input, labels, &mut list);
+        for finding in &mut list {
+            finding.saves_ns = finding.saves_ns.min(input.span_ns);
+            finding.saves_share = input.share(finding.saves_ns);
+        }
+        list.retain(|finding| finding.saves_share >= SAVES_MIN);
+        list.sort_by_key(|finding| std::cmp::Reverse(finding.saves_ns));
+        list.truncate(SHOWN);
+        Some(FindingsReport { span_ns: input.span_ns, busy_ns: input.busy_ns, list })
+    }
+}

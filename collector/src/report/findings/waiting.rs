@@ -1,0 +1,208 @@
+//! The GPU waits for the program: synchronisations in a loop, launches that take longer than kernels, slow
+//! host code.
+
+use super::input::{ByLine, RuleInput, most, sum};
+use super::{Confidence, Finding};
+use crate::aggregate::{CallClass, Cause, Weight};
+use crate::label::units::{count, duration};
+use crate::model::operation::Direction;
+use crate::report::idle::IdleLine;
+
+/// So many waits at a line are a loop.
+const LOOP_MIN: u64 = 10;
+/// The least part of the time that is a fault of this kind.
+const SHARE_MIN: f64 = 0.05;
+/// So many gaps are a program that launches all the time.
+const LAUNCHES_MIN: u64 = 100;
+/// The least part of the time that launches take.
+const LAUNCHES_SHARE_MIN: f64 = 0.15;
+/// Between two launches a program spends less than this on launching.
+const LAUNCHING_NS: u64 = 100_000;
+/// What happens less often is a start or an end, unless it takes long.
+const TIMES_MIN: u64 = 3;
+const LONG_NS: u64 = 1_000_000_000;
+/// Findings about single lines of host code.
+const SLOW_SHOWN: usize = 2;
+
+pub(super) fn find(input: &RuleInput<'_>, to: &mut Vec<Finding>) {
+    let (after_waits, others): (Vec<&IdleLine>, Vec<&IdleLine>) =
+        input.idle.iter().partition(|line| is_after_wait(input, line));
+    let others: Vec<&IdleLine> = others.into_iter().filter(|line| !is_in_calls(input, line)).collect();
+    to.extend(waits(input, &after_waits));
+    to.extend(launches(input, &others));
+    slow_host_code(input, &after_waits, &others, to);
+}
+
+/// Whether it is idle time that a synchronisation made: in its call, or until the next launch after it.
+fn is_after_wait(input: &RuleInput<'_>, line: &IdleLine) -> bool {
+    let Some(from) = line.from.as_ref().filter(|_| !input.has_loads(line)) else { return false };
+    let waits = input.calls_at(CallClass::Wait, from).count;
+    match line.cause {
+        Cause::Sync => waits >= LOOP_MIN,
+        Cause::Host => waits >= LOOP_MIN && waits.saturating_mul(2) >= line.pieces,
+        _ => false,
+    }
+}
+
+/// Whether loading code or allocating memory took most of it: other rules speak of those.
+fn is_in_calls(input: &RuleInput<'_>, line: &IdleLine) -> bool {
+    let Some(at) = &line.to else { return false };
+    let allocs = input.calls_at(CallClass::Alloc, at).ns;
+    input.has_loads(line) || line.cause == Cause::Host && allocs >= line.ns / 2
+}
+
+/// Without the wait, the host would be ahead: what it does then, it does while the GPU works.
+fn overlapped(input: &RuleInput<'_>, ns: u64) -> u64 {
+    ns.min(input.busy_ns)
+}
+
+fn waits(input: &RuleInput<'_>, after_waits: &[&IdleLine]) -> Option<Finding> {
+    let mut lines = ByLine::new();
+    for line in after_waits {
+        if let Some(from) = &line.from {
+            lines.entry(from.clone()).or_default().add(weight(line));
+        }
+    }
+    let mut idle_ns = sum(lines.values().map(|weight| weight.ns));
+    let mut waits = sum(lines.keys().map(|line| input.calls_at(CallClass::Wait, line).count));
+    if lines.is_empty() {
+        // A program without stacks: the time in the waits is known, and not the time after them.
+        idle_ns = input.idle_of(&[Cause::Sync]).0;
+        waits = input.class(CallClass::Wait).map_or(0, |class| class.calls);
+    }
+    // After each wait a launch begins anew, and what was waited for is often a copy.
+    let (launch_ns, launches) = input.idle_of(&[Cause::Launch]);
+    let launching_ns = launch_ns / launches.max(1) * launches.min(waits);
+    let copies = lines.keys().map(|line| input.copies_at(Direction::GpuToCpu, line).ns);
+    let host_ns = sum(after_waits.iter().filter(|line| line.cause == Cause::Host).map(|line| line.ns));
+    let waiting_ns = sum([idle_ns.saturating_sub(host_ns), launching_ns, sum(copies)]);
+    let saves_ns = overlapped(input, host_ns).saturating_add(waiting_ns);
+    if input.share(saves_ns) < SHARE_MIN || waits < LOOP_MIN {
+        return None;
+    }
+    Some(Finding {
+        rule: "sync_in_loop",
+        title: format!(
+            "The program waits for the GPU {} times, and after each wait the GPU waits for the program: {} in all",
+            count(waits),
+            duration(idle_ns)
+        ),
+        lines: most(&lines),
+        advice: "Wait less often: keep results on the GPU (no .item(), .cpu(), print or synchronize in the loop), \
+                 or read them some steps later"
+            .to_owned(),
+        saves_ns,
+        saves_share: 0.0,
+        basis: "idle time in the waits, a launch for each, copies from the GPU at these lines; and of the host's time \
+                after the waits as much as the GPU is busy, which it could overlap",
+        confidence: Confidence::High,
+    })
+}
+
+fn launches(input: &RuleInput<'_>, others: &[&IdleLine]) -> Option<Finding> {
+    let mut lines = ByLine::new();
+    let (mut idle_ns, mut gaps) = (0, 0);
+    for line in others {
+        let is_short = line.ns / line.pieces.max(1) < LAUNCHING_NS;
+        if matches!(line.cause, Cause::Host | Cause::Launch) && is_short {
+            (idle_ns, gaps) = (line.ns.saturating_add(idle_ns), gaps + line.pieces);
+            if let Some(at) = line.to.as_ref().or(line.from.as_ref()) {
+                lines.entry(at.clone()).or_default().add(weight(line));
+            }
+        }
+    }
+    if lines.is_empty() {
+        // A program without stacks: all that is known is the sum.
+        (idle_ns, gaps) = input.idle_of(&[Cause::Host, Cause::Launch]);
+        if idle_ns / gaps.max(1) >= LAUNCHING_NS {
+            return None;
+        }
+    }
+    let launches = input.report.counts.launches;
+    if gaps < LAUNCHES_MIN || launches < LAUNCHES_MIN || input.share(idle_ns) < LAUNCHES_SHARE_MIN {
+        return None;
+    }
+    let kernel_ns = input.kernels_ns();
+    let kernels = sum(input.report.kernels.iter().map(|kernel| kernel.timed_calls));
+    Some(Finding {
+        rule: "launch_bound",
+        title: format!(
+            "The GPU waits for launches: {} kernels of {} on average, and one launch each {}",
+            count(kernels),
+            duration(kernel_ns / kernels.max(1)),
+            duration(input.span_ns / launches.max(1)),
+        ),
+        lines: most(&lines),
+        advice: "Launch less: capture the loop as a CUDA graph (torch.cuda.graph, \
+                 torch.compile(mode=\"reduce-overhead\")), fuse kernels (torch.compile), or make the batch larger"
+            .to_owned(),
+        saves_ns: idle_ns,
+        saves_share: 0.0,
+        basis: "idle time in short gaps before launches",
+        confidence: Confidence::High,
+    })
+}
+
+/// Lines between which the GPU has nothing to do for long.
+fn slow_host_code(
+    input: &RuleInput<'_>,
+    after_waits: &[&IdleLine],
+    others: &[&IdleLine],
+    to: &mut Vec<Finding>,
+) {
+    let hosts = after_waits.iter().filter(|line| line.cause == Cause::Host);
+    let waited_ns = sum(hosts.map(|line| line.ns));
+    // What waiting less often would not hide.
+    let left = 1.0 - overlapped(input, waited_ns) as f64 / waited_ns.max(1) as f64;
+    let after = after_waits.iter().map(|line| (*line, (line.ns as f64 * left) as u64));
+    let mut slow: Vec<(&IdleLine, u64)> = others
+        .iter()
+        .map(|line| (*line, line.ns))
+        .chain(after)
+        .filter(|(line, _)| line.cause == Cause::Host && line.ns / line.pieces.max(1) >= LAUNCHING_NS)
+        .filter(|(line, ns)| input.share(*ns) >= SHARE_MIN && (line.pieces >= TIMES_MIN || *ns >= LONG_NS))
+        .collect();
+    slow.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    for (line, saves_ns) in slow.into_iter().take(SLOW_SHOWN) {
+        let next = line.to.as_ref().or(line.from.as_ref());
+        let copies = next.map(|at| input.copies_at(Direction::CpuToGpu, at)).unwrap_or_default();
+        let is_loading = copies.count.saturating_mul(2) >= line.pieces;
+        let (rule, advice) = match is_loading {
+            true => (
+                "data_loading",
+                "A copy to the GPU follows: if this loads data, load it ahead (DataLoader with num_workers, pin_memory \
+                 and prefetch_factor), or do the preparation on the GPU",
+            ),
+            false => (
+                "slow_host_code",
+                "Do this work while the GPU is busy (another thread or process, or launch the next step before it), or less of it",
+            ),
+        };
+        let times =
+            if line.pieces == 1 { "once".to_owned() } else { format!("{} times", count(line.pieces)) };
+        to.push(Finding {
+            rule,
+            title: format!(
+                "The GPU has nothing to do {times}, for {} on average, while the program runs host code",
+                duration(line.ns / line.pieces.max(1))
+            ),
+            lines: [&line.from, &line.to].into_iter().flatten().cloned().fold(Vec::new(), distinct),
+            advice: advice.to_owned(),
+            saves_ns,
+            saves_share: 0.0,
+            basis: "idle time between these lines that waiting less often would not save",
+            confidence: Confidence::Medium,
+        });
+    }
+}
+
+fn distinct<T: PartialEq>(mut all: Vec<T>, next: T) -> Vec<T> {
+    if all.last() != Some(&next) {
+        all.push(next);
+    }
+    all
+}
+
+fn weight(line: &IdleLine) -> Weight {
+    Weight { ns: line.ns, count: line.pieces, timed: line.pieces }
+}

@@ -1,0 +1,117 @@
+//! Findings: the first one names the planted fault and its line, and the mended program does not have it.
+
+use serde_json::Value;
+
+use crate::harness::tool::run_command;
+use crate::idle_flame::{line, program};
+use crate::python_stacks::interpreters;
+
+/// The rules of the findings in their order, and the lines of the first.
+struct Found {
+    rules: Vec<String>,
+    lines: Vec<String>,
+    report: Value,
+    summary: String,
+}
+
+fn findings(fault: &str) -> Option<Found> {
+    // One version is enough: what differs between versions is the reading of stacks.
+    let (_, python) = interpreters("findings").pop()?;
+    let traced = run_command(&python).arg(program()).arg(fault).succeed();
+    let report = traced.report();
+    let list = report["findings"]["list"].as_array().unwrap_or_else(|| panic!("{report:#}"));
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let rules = list.iter().map(|finding| text(&finding["rule"])).collect();
+    let lines = list.first().map_or(&[][..], |first| first["lines"].as_array().unwrap());
+    let lines = lines.iter().map(|line| format!("{}:{}", text(&line["file"]), line["line"])).collect();
+    Some(Found { rules, lines, summary: traced.summary_words(), report })
+}
+
+/// The first finding is of that rule and names that line first.
+#[track_caller]
+fn first_is(fault: &str, rule: &str, mark: &str) {
+    let Some(found) = findings(fault) else { return };
+    let Found { rules, lines, report, summary } = &found;
+    assert_eq!(rules.first().map(String::as_str), Some(rule), "{rules:?} {:#}", report["findings"]);
+    assert_eq!(lines[0], format!("planted.py:{}", line(fault, mark)), "{:#}", report["findings"]);
+    let first = &report["findings"]["list"][0];
+    assert!(summary.contains(first["title"].as_str().unwrap()), "{summary}");
+    assert!(summary.contains(first["advice"].as_str().unwrap()), "{summary}");
+    let (saves, share) = (first["saves_ns"].as_u64().unwrap(), first["saves_share"].as_f64().unwrap());
+    let span = report["findings"]["span_ns"].as_u64().unwrap();
+    assert!((share - saves as f64 / span as f64).abs() < 1e-9 && saves <= span, "{first:#}");
+}
+
+#[track_caller]
+fn has_not(program: &str, rules: &[&str]) {
+    let Some(found) = findings(program) else { return };
+    let spoken: Vec<&String> = found.rules.iter().filter(|rule| rules.contains(&rule.as_str())).collect();
+    assert!(spoken.is_empty(), "{spoken:?} {:#}", found.report["findings"]);
+}
+
+#[test]
+fn launches_that_take_longer_than_kernels() {
+    first_is("tiny_kernels", "launch_bound", "tiny");
+    has_not("tiny_kernels_mended", &["launch_bound", "slow_host_code", "sync_in_loop"]);
+}
+
+#[test]
+fn waits_in_a_loop() {
+    first_is("sync_in_loop", "sync_in_loop", "wait");
+}
+
+#[test]
+fn host_code_that_the_gpu_waits_for() {
+    first_is("slow_host", "slow_host_code", "before");
+}
+
+#[test]
+fn copies_from_pageable_memory() {
+    first_is("pageable_copies", "pageable_copies", "copy");
+    has_not("pageable_copies_mended", &["pageable_copies", "copies_not_overlapped"]);
+}
+
+#[test]
+fn memory_that_is_allocated_in_a_loop() {
+    first_is("allocator_churn", "allocator_churn", "allocate");
+}
+
+#[test]
+fn code_that_is_loaded_all_the_time() {
+    first_is("late_modules", "recompilation", "load");
+}
+
+#[test]
+fn small_copies_in_a_loop() {
+    first_is("small_copies", "small_copies", "copy");
+}
+
+#[test]
+fn kernel_that_leaves_multiprocessors_unused() {
+    let Some(found) = findings("small_grid") else { return };
+    assert_eq!(found.rules, ["small_grid"], "{:#}", found.report["findings"]);
+    assert!(found.summary.contains("step has 4 blocks for 132 multiprocessors"), "{}", found.summary);
+}
+
+#[test]
+fn rank_that_the_others_wait_for() {
+    let Some((_, python)) = interpreters("findings").pop() else { return };
+    let (python, program) = (python.display(), program());
+    let run = |rank| format!("RANK={rank} {python} {} slow_rank & ", program.display());
+    let script = [0, 1, 2].map(run).concat() + "wait";
+    let report = run_command("/bin/sh").arg("-c").arg(script).succeed().report();
+    let list = report["findings"]["list"].as_array().unwrap();
+    let found =
+        list.iter().find(|finding| finding["rule"] == "slow_rank").unwrap_or_else(|| panic!("{list:#?}"));
+    let title = found["title"].as_str().unwrap();
+    assert!(title.starts_with("The process of rank 1 is the one that others wait for"), "{title}");
+    assert!(title.ends_with("take 5.00 ms, those of the others 90.0 ms on average"), "{title}");
+}
+
+#[test]
+fn busy_program_has_no_finding_and_says_what_it_is_busy_with() {
+    let Some(found) = findings("busy") else { return };
+    assert_eq!(found.rules, [""; 0], "{:#}", found.report["findings"]);
+    assert!(found.summary.contains("Findings none: busy 9"), "{}", found.summary);
+    assert!(found.summary.contains("100% of the kernels' time in step"), "{}", found.summary);
+}

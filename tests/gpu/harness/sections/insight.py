@@ -1,0 +1,73 @@
+"""Findings: PyTorch programs with one planted fault each, and their mended twins.
+
+The first finding names the fault and its line; the twin does not have it. What a finding could save is an upper bound, so that what the twin
+gains by a stopwatch is below it, within the spread of two processes."""
+
+import re
+
+# Fault, the rules that name it, the marks of lines of which it names one.
+FAULTS = (
+    ("sync", ("sync_in_loop",), ("sync",)),
+    ("tiny", ("launch_bound",), ("tiny",)),
+    ("pageable", ("pageable_copies",), ("copy",)),
+    ("loader", ("data_loading",), ("load",)),
+    ("recompile", ("recompilation",), ("compile",)),
+)
+TITLE_CHARACTERS = 140
+
+
+def line_of(script, mark):
+    for number, text in enumerate(script.read_text().splitlines(), 1):
+        if text.endswith(f"  # {mark}"):
+            return number
+    raise ValueError(f"no line of {script.name} is marked {mark}")
+
+
+def seconds(outcome):
+    found = re.search(r"^loop ([\d.]+) s$", outcome.stdout, re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+def findings(bench, name, command):
+    """The report's list of findings, and the stopwatch's time; None if the program did not run."""
+    outcome, folder = bench.traced(name, command, limit_s=90)
+    if not bench.check(f"{name}-exit", outcome.code == 0, f"{outcome.ending()} {outcome.stderr[-200:]!r}" if outcome.code else outcome.ending()):
+        return None, None, None
+    report = bench.report(name, folder)
+    if not report or "findings" not in report:
+        bench.row(name, "FAIL", "the report has no findings")
+        return None, None, None
+    return report["findings"]["list"], report["findings"], seconds(outcome)
+
+
+def brief(found):
+    return "; ".join(f"{one['rule']} {one['saves_share']:.1%}" for one in found) or "none"
+
+
+def run(bench):
+    script = bench.script("torch_insight.py")
+    path = next(part for part in script if str(part).endswith("torch_insight.py"))
+    for fault, rules, marks in FAULTS:
+        found, whole, took = findings(bench, fault, [*script, fault])
+        if found is None:
+            continue
+        first = found[0] if found else {"rule": "none", "lines": [], "title": "", "saves_ns": 0}
+        bench.check(f"{fault}-first", first["rule"] in rules, f"{brief(found)}: {first['title'][:TITLE_CHARACTERS]}")
+        want = {line_of(path, mark) for mark in marks}
+        lines = {line["line"] for line in first["lines"] if str(line["file"]).endswith("torch_insight.py")}
+        bench.check(f"{fault}-line", bool(want & lines), f"names {sorted(lines)}, planted at {sorted(want)}")
+        again, _, mended = findings(bench, f"{fault}-mended", [*script, fault, "mended"])
+        if again is None:
+            continue
+        bench.check(f"{fault}-mended", not any(one["rule"] in rules for one in again), brief(again))
+        if took and mended:
+            bench.row(f"{fault}-gain", "INFO", f"by the stopwatch {took - mended:.4f} s of {took:.4f}, at most {first['saves_ns'] / 1e9:.4f} s by the finding; from first to last operation {whole['span_ns'] / 1e9:.4f} s")
+    found, whole, _ = findings(bench, "busy", [*script, "busy"])
+    if found is not None:
+        bench.check("busy-none", not found, f"{brief(found)}; busy {whole['busy_ns'] / max(whole['span_ns'], 1):.1%}")
+    found, whole, _ = findings(bench, "llama", [*script, "llama"])
+    if found is not None:
+        first = found[0]["rule"] if found else "none"
+        bench.check("llama-first", first == "launch_bound", f"{brief(found)}: {found[0]['title'][:TITLE_CHARACTERS] if found else ''}")
+        lines = [f"{line['file']}:{line['line']}" for line in found[0]["lines"]] if found else []
+        bench.check("llama-line", f"torch_insight.py:{line_of(path, 'decode')}" in lines, f"names {lines}")

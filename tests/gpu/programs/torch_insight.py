@@ -1,0 +1,165 @@
+"""PyTorch programs with one fault each, and their mended twins.
+
+    torch_insight.py FAULT [mended]
+
+The comments at the ends of lines are names that the test knows the lines by. The last line says how long the loop took, by a stopwatch.
+"""
+
+import queue
+import sys
+import threading
+import time
+
+import torch
+
+DEVICE = torch.device("cuda")
+MENDED = sys.argv[2:] == ["mended"]
+STEPS = 60
+
+
+def weights(size, dtype=torch.bfloat16):
+    torch.manual_seed(0)
+    return torch.randn(size, size, device=DEVICE, dtype=dtype) / size**0.5
+
+
+def busy(steps):
+    """A GPU that always has something to do."""
+    weight = weights(4096)
+    weight @ weight
+    yield
+    for _ in range(steps * 40):
+        value = weight @ weight
+
+
+def sync(steps):
+    weight = weights(2048)
+    (weight @ weight)[0, 0].item()
+    yield
+    for _ in range(steps * 50):
+        value = weight @ weight
+        if not MENDED and value[0, 0].item() > 1e30:  # sync
+            break
+
+
+def tiny(steps):
+    values = torch.ones(64, device=DEVICE)
+
+    def chain(value):
+        for _ in range(100):
+            value = value * 1.0001 + 0.1  # tiny
+        return value
+
+    chain(values)
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        chain(values)
+    torch.cuda.synchronize()
+    if MENDED:
+        with torch.cuda.graph(graph):
+            chain(values)
+    yield
+    for _ in range(steps * 10):
+        if MENDED:
+            graph.replay()
+        else:
+            chain(values)
+
+
+def pageable(steps):
+    weight = weights(2048)
+    batch = torch.ones(4096, 2048, dtype=torch.bfloat16)
+    if MENDED:
+        batch = batch.pin_memory()
+    batch.to(DEVICE, non_blocking=True) @ weight
+    yield
+    for _ in range(steps):
+        on_gpu = batch.to(DEVICE, non_blocking=True)  # copy
+        for _ in range(4):
+            on_gpu = on_gpu @ weight
+
+
+def prepared():
+    time.sleep(0.004)
+    return torch.ones(64, 2048, dtype=torch.bfloat16)
+
+
+def batches(steps):
+    if not MENDED:
+        for _ in range(steps):
+            yield prepared()
+        return
+    # Ahead of the loop, in four threads: sleeping needs no interpreter lock.
+    ready, left = queue.Queue(maxsize=64), iter(range(steps))
+    lock = threading.Lock()
+
+    def work():
+        while True:
+            with lock:
+                if next(left, None) is None:
+                    return
+            ready.put(prepared())
+
+    for _ in range(4):
+        threading.Thread(target=work, daemon=True).start()
+    for _ in range(steps):
+        yield ready.get()
+
+
+def loader(steps):
+    weight = weights(4096)
+    small = weight[:2048, :2048].contiguous()
+    prepared().to(DEVICE) @ small
+    weight @ weight
+    yield
+    for batch in batches(steps):
+        batch = batch.to(DEVICE)  # load
+        batch @ small
+        for _ in range(12):
+            value = weight @ weight  # compute
+
+
+def recompile(steps):
+    import cupy
+
+    source = "extern \"C\" __global__ void scale(float *x) { x[threadIdx.x] *= %d.0f; }"
+    values = cupy.ones(256, dtype=cupy.float32)
+    weight = weights(4096)
+    kept = cupy.RawKernel(source % 1, "scale")
+    kept((1,), (256,), (values,))
+    weight @ weight
+    yield
+    for step in range(min(steps, 40)):
+        kernel = kept if MENDED else cupy.RawKernel(source % (step + time.time_ns()), "scale", options=("--std=c++14",))
+        kernel((1,), (256,), (values,))  # compile
+        value = weight @ weight
+
+
+def llama(steps):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(vocab_size=1000, hidden_size=256, intermediate_size=512, num_hidden_layers=8, num_attention_heads=8, max_position_embeddings=512)
+    model = LlamaForCausalLM(config).to(DEVICE).eval()
+    tokens = torch.ones(1, 4, dtype=torch.long, device=DEVICE)
+
+    def decode(count):
+        with torch.no_grad():
+            model.generate(tokens, max_new_tokens=count, min_new_tokens=count, do_sample=False, pad_token_id=0)  # decode
+
+    decode(4)
+    yield
+    decode(min(steps, 60))
+
+
+def main():
+    program = globals()[sys.argv[1]](STEPS)
+    next(program)
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in program:
+        pass
+    torch.cuda.synchronize()
+    print(f"loop {time.perf_counter() - began:.6f} s")
+
+
+main()

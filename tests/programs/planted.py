@@ -1,0 +1,165 @@
+"""Programs with one fault each, and their mended twins.
+
+    planted.py FAULT        FAULT is a function below
+
+CPython 3.8 to 3.14. The comments at the ends of lines are names that the test knows the lines by.
+"""
+
+import ctypes
+import functools
+import os
+import sys
+import time
+
+# The rank that comes last finds the others there.
+REDUCE = 50_000 if os.environ.get("RANK") == "1" else 900_000
+KERNELS = {"tiny": 1_600, "step": 200_000, "ncclDevKernel_AllReduce": REDUCE}
+PTX = ".version 8.0\n.target sm_90\n.address_size 64\n" + "".join(
+    ".visible .entry %s()\n{\n// sim.duration_ns = %d\nret;\n}\n" % kernel for kernel in KERNELS.items())
+CUDA = ctypes.CDLL("libcuda.so.1")
+CUDA.cuLaunchKernel.argtypes = [ctypes.c_void_p] + [ctypes.c_uint] * 7 + [ctypes.c_void_p] * 3
+CUDA.cuMemcpyHtoDAsync_v2.argtypes = [ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+CUDA.cuMemAlloc_v2.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+CUDA.cuMemFree_v2.argtypes = [ctypes.c_uint64]
+CUDA.cuStreamSynchronize.argtypes = [ctypes.c_void_p]
+CUDA.cuGraphInstantiateWithFlags.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
+CUDA.cuGraphLaunch.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+BYTES = 8 << 20
+
+
+def call(name, *arguments):
+    status = getattr(CUDA, name)(*arguments)
+    assert status == 0, (name, status)
+
+
+def start():
+    device, context, module = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+    call("cuInit", 0)
+    call("cuDeviceGet", ctypes.byref(device), 0)
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    call("cuCtxSetCurrent", context)
+    call("cuModuleLoadData", ctypes.byref(module), PTX.encode())
+    call("cuStreamCreate", ctypes.byref(STREAM), 1)
+    launch = {}
+    for name in KERNELS:
+        function = ctypes.c_void_p()
+        call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+        # Enough blocks for every multiprocessor. The driver is called from C alone: no frame is in between.
+        launch[name] = functools.partial(CUDA.cuLaunchKernel, function, 264, 1, 1, 1024, 1, 1, 0, STREAM, None, None)
+    return launch
+
+
+def memory(size):
+    address = ctypes.c_uint64()
+    call("cuMemAlloc_v2", ctypes.byref(address), size)
+    return address
+
+
+STREAM = ctypes.c_void_p()
+LAUNCH = start()
+
+
+def busy():
+    for _ in range(300):
+        LAUNCH["step"]()
+
+
+def long_busy():
+    for _ in range(20):
+        busy()
+        CUDA.cuStreamSynchronize(STREAM)
+    for _ in range(20):
+        busy()
+
+
+def tiny_kernels():
+    for _ in range(3_000):
+        LAUNCH["tiny"]()  # tiny
+        sum(range(500))
+
+
+def tiny_kernels_mended():
+    graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
+    call("cuStreamBeginCapture_v2", STREAM, 0)
+    for _ in range(500):
+        LAUNCH["tiny"]()
+    call("cuStreamEndCapture", STREAM, ctypes.byref(graph))
+    call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, 0)
+    for _ in range(60):
+        call("cuGraphLaunch", executable, STREAM)
+
+
+def sync_in_loop():
+    for _ in range(300):
+        LAUNCH["step"]()
+        CUDA.cuStreamSynchronize(STREAM)  # wait
+        sum(range(3_000))
+
+
+def slow_host():
+    for _ in range(30):
+        LAUNCH["step"]()  # before
+        time.sleep(0.005)
+        LAUNCH["step"]()  # after
+
+
+def pageable_copies():
+    source, target = ctypes.create_string_buffer(BYTES), memory(BYTES)
+    for _ in range(40):
+        CUDA.cuMemcpyHtoDAsync_v2(target, source, BYTES, STREAM)  # copy
+        LAUNCH["step"]()
+
+
+def small_copies():
+    source, target = ctypes.c_void_p(), memory(BYTES)
+    call("cuMemAllocHost_v2", ctypes.byref(source), BYTES)
+    for _ in range(3_000):
+        CUDA.cuMemcpyHtoDAsync_v2(target, source, 8, STREAM)  # copy
+
+
+def small_grid():
+    small = LAUNCH["step"].args
+    for _ in range(200):
+        CUDA.cuLaunchKernel(small[0], 4, *small[2:])
+
+
+def slow_rank():
+    for _ in range(100):
+        LAUNCH["step"]()
+        if REDUCE == 50_000:
+            time.sleep(0.00085)
+        LAUNCH["ncclDevKernel_AllReduce"]()
+        CUDA.cuStreamSynchronize(STREAM)
+
+
+def pageable_copies_mended():
+    source, target = ctypes.c_void_p(), memory(BYTES)
+    call("cuMemAllocHost_v2", ctypes.byref(source), BYTES)
+    for _ in range(40):
+        CUDA.cuMemcpyHtoDAsync_v2(target, source, BYTES, STREAM)
+        for _ in range(20):
+            LAUNCH["step"]()
+
+
+def allocator_churn():
+    for _ in range(40):
+        LAUNCH["step"]()
+        addresses = [ctypes.c_uint64() for _ in range(200)]
+        for address in addresses:
+            CUDA.cuMemAlloc_v2(ctypes.byref(address), BYTES)  # allocate
+        for address in addresses:
+            CUDA.cuMemFree_v2(address)
+
+
+def late_modules():
+    busy()
+    for number in range(60):
+        module = ctypes.c_void_p()
+        source = PTX.replace("tiny", "tiny%d" % number) + "//\n" * 300_000
+        CUDA.cuStreamSynchronize(STREAM)
+        CUDA.cuModuleLoadData(ctypes.byref(module), source.encode())  # load
+        LAUNCH["step"]()
+
+
+globals()[sys.argv[1]]()
+call("cuCtxSynchronize")
