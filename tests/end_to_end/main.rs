@@ -34,6 +34,7 @@ mod handlers;
 mod hostile_programs;
 mod idle_flame;
 mod in_flight;
+mod in_process;
 mod init_race;
 mod kernel_sources;
 mod killed;

@@ -128,6 +128,7 @@ PARTS = {
     "two_gpus": lambda b: b.cuda("two_gpus", "two_gpus.cu", *STATIC),
     "monitor_busy": lambda b: b.cuda("monitor_busy", "monitor_busy.cu", *STATIC),
     "empty_kernels": lambda b: b.cuda("empty_kernels", "empty_kernels.cu", *STATIC),
+    "in_process_empty": lambda b: b.cuda("in_process_empty", "in_process_empty.cu", *STATIC),
     "driver_kernels": lambda b: b.cuda("driver_kernels", "driver_kernels.cu", "-fatbin", suffix=".fatbin"),
     "driver_link": lambda b: b.driver_program("driver_link", "driver_api.c", "-DRESOLVE_LINK"),
     "driver_dlsym": lambda b: b.dynamic_program("driver_dlsym", "driver_api.c", "-DRESOLVE_DLSYM"),

@@ -16,7 +16,8 @@ arguments = argparse.ArgumentParser()
 arguments.add_argument("--workloads", default="small,graph,gpu")
 arguments.add_argument("--repeats", type=int, default=8)
 arguments.add_argument("--profiler", choices=["none", "cuda", "cpu+cuda"], default="none")
-options = arguments.parse_args()
+# Only where this is the program: in_process.py imports the workloads.
+options = arguments.parse_args() if __name__ == "__main__" else None
 
 
 class Turns:
@@ -121,8 +122,9 @@ def measure(name, turns):
 
 
 torch.manual_seed(0)
-turns = Turns()
-for workload in options.workloads.split(","):
-    measure(workload, turns)
-# To end, and to write what a tracer writes then, is a turn too.
-turns.next()
+if options:
+    turns = Turns()
+    for workload in options.workloads.split(","):
+        measure(workload, turns)
+    # To end, and to write what a tracer writes then, is a turn too.
+    turns.next()

@@ -119,6 +119,51 @@ def toggle(bench, name, options, seconds, by_node, starts_paused=False):
     judge(bench, name, *running.end(), by_node)
 
 
+TRAINING = """
+import sys, threading, torch
+layers = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(8)]).cuda()
+optimizer = torch.optim.SGD(layers.parameters(), 1e-3)
+x = torch.randn(64, 256, device="cuda")
+print("ready", flush=True)
+over = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+steps = 0
+while not over.is_set():
+    optimizer.zero_grad()
+    layers(x).pow(2).mean().backward()
+    optimizer.step()
+    x.cosh()
+    steps += 1
+torch.cuda.synchronize()
+print(f"DID steps={steps}")
+"""
+
+
+def settings_torch(bench):
+    """PyTorch's operators, stacks and device times are switched while it trains. One kernel a step is counted by name."""
+    script = bench.scratch / "control_training.py"
+    script.write_text(TRAINING)
+    running = Running(bench, "settings-torch", [], [bench.python, script])
+    if not bench.check("settings-torch-ready", running.is_ready(), running.err.read_text(errors="replace")[-300:]):
+        running.end()
+        return
+    orders, failed, changes = ("torch-ops=on", "stacks=python,native", "device-times=off", "torch-ops=off", "stacks=off", "device-times=on", "stacks=python"), 0, 0
+    until = time.monotonic() + 10
+    while time.monotonic() < until and running.child.poll() is None:
+        for order in orders:
+            answer, _ = running.ctl("set", order)
+            failed += not (answer and not answer["refused"] and not answer["unanswered"])
+            changes += 1
+    code, did, report = running.end()
+    counted = sum(row["calls"] for row in report["kernels"] if "cosh" in row["name"] + row["full_name"]) if report else None
+    good = code == 0 and did and report and counted == did["steps"] and report["complete"] and report["device_only"] == 0
+    detail = f"exit {code}, {did}, {counted} counted, {changes} changes, {failed} failed"
+    if report:
+        off = (report.get("switched_times") or {}).get("switched_off_operations", 0)
+        detail += f"; {report['executed_operations']} operations, {report['timed_operations']} timed, {off} while device times were off; complete {report['complete']}, device-only {report['device_only']}"
+    bench.check("settings-torch", good and failed == 0, detail)
+
+
 def settings(bench, name, options, seconds, pauses):
     """Stacks and device times are switched while eight threads launch; in one round in four the session is paused meanwhile."""
     running = Running(bench, name, options)
@@ -189,5 +234,6 @@ def run(bench):
     toggle(bench, "start-paused", ["--start-paused", "--graph-times", "node"], 6, True, starts_paused=True)
     settings(bench, "settings-nodes", ["--graph-times", "node"], 10, pauses=True)
     settings(bench, "settings-graphs", ["--graph-times", "graph", "--stacks", "none"], 6, pauses=False)
+    settings_torch(bench)
     other_client(bench)
     control_ranges.run(bench)

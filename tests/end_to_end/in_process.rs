@@ -1,0 +1,43 @@
+//! `scripts/bench-overhead --in-process`: it switches a program between all states, and finds a cost that is
+//! planted in one of them in spite of a drift.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::folder::Folder;
+use crate::harness::needs;
+use crate::harness::process::finish;
+use crate::harness::tool::{clean_command, gputrace};
+
+#[test]
+fn planted_cost_of_one_state_is_found_in_spite_of_a_drift() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        return needs::skipped("in_process::planted_cost_…", "there is no python3");
+    }
+    let folder = Folder::new();
+    let mut bench = clean_command("python3");
+    bench.env("PYTHONDONTWRITEBYTECODE", "1");
+    bench.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/bench-overhead"));
+    bench.args(["--in-process", "--workloads", "tiny", "--switches", "60", "--processes", "1"]);
+    bench.args(["--run-options=--simulate", "--program-options=--plant full=0.2 --drift 0.01", "--bin"]);
+    bench.arg(gputrace().get_program()).arg("--out").arg(folder.path());
+    let ended = finish(&mut bench).expect_code(0);
+    assert!(ended.stdout.contains("| tiny | full | 1.1") || ended.stdout.contains("| tiny | full | 1.2"));
+    let written = std::fs::read_to_string(folder.join("in-process.json")).unwrap();
+    let written: Value = serde_json::from_str(&written).unwrap();
+    assert_eq!(written["blocks"]["tiny"][0].as_array().unwrap().len(), 60);
+    let figures = written["figures"].as_array().unwrap();
+    assert_eq!(figures.len(), 7, "{written:#}");
+    for state in figures.iter().filter(|state| state["state"] != "paused") {
+        let ratio = state["ratio"].as_f64().unwrap();
+        let [low, high] = ["low", "high"].map(|end| state[end].as_f64().unwrap());
+        assert!(low <= ratio && ratio <= high, "{state}");
+        match state["state"] == "full" {
+            true => assert!((1.15..1.25).contains(&ratio) && low > 1.0, "{state}"),
+            // Other tests run beside this one.
+            false => assert!((0.95..1.05).contains(&ratio), "{state}"),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+"""The overhead measurement inside one traced program: its session is switched between states while the program makes steps.
+
+The program (tests/gpu/programs/in_process.py says how one talks) makes steps all the time, also during a switch, so that clocks and caches stay
+as they are. A block of at least 100 ms is measured in each state; the next state is drawn at random from the others.
+"""
+
+import json
+import os
+import random
+import select
+import shutil
+import socket
+import subprocess
+import time
+
+from . import paired
+
+BASE = "paused"
+OFF = {"device-times": "off", "stacks": "off", "torch-ops": "off"}
+# What each state sets; None: the session is paused.
+STATES = {
+    BASE: None,
+    "hooks": OFF,
+    "hooks, Python stacks": {**OFF, "stacks": "python"},
+    "full without stacks": {**OFF, "device-times": "on"},
+    "full": {**OFF, "device-times": "on", "stacks": "python"},
+    "torch-ops": {**OFF, "device-times": "on", "stacks": "python", "torch-ops": "on"},
+    "native": {**OFF, "device-times": "on", "stacks": "python,native"},
+}
+# With a profiler of the program's own, for a process of its own: what Kineto leaves behind stays.
+PROFILED = {BASE: None, "full": STATES["full"], "torch.profiler": None}
+BLOCK_MS, STEPS_MIN, STEPS_MAX = 100, 5, 20
+ANSWER_LIMIT_S = 30
+
+
+def command(python, programs, workload, empty, more):
+    """The program of a workload, and its states."""
+    if workload == "empty":
+        return [empty] if empty else None, STATES
+    script = [python, programs / "in_process.py"]
+    if workload == "profiler":
+        return [*script, "small", *more], PROFILED
+    return [*script, workload, *more], STATES
+
+
+class Failed(Exception):
+    """A program or a session that does not do what it is asked for."""
+
+
+class InProcess:
+    """One traced program, and its session."""
+
+    def __init__(self, gputrace, command, options, scratch, serial):
+        self.folder, self.runtime = scratch / f"in-process-{serial}", scratch / f"runtime-{serial}"
+        self.runtime.mkdir(mode=0o700)
+        self.errors = open(scratch / f"in-process-{serial}.err", "w+b")
+        run = [gputrace, "run", "-o", self.folder, *options, "--", *command]
+        env = {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)}
+        self.child = subprocess.Popen([str(part) for part in run], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=env)
+        self.values, self.is_paused, self.profiles, self.rest = {}, False, False, b""
+
+    def line(self, limit_s=ANSWER_LIMIT_S):
+        until = time.monotonic() + limit_s
+        while b"\n" not in self.rest:
+            ready = select.select([self.child.stdout], [], [], max(0, until - time.monotonic()))[0]
+            more = os.read(self.child.stdout.fileno(), 65536) if ready else b""
+            if not more:
+                self.errors.seek(0)
+                raise Failed(f"the program gave no answer: {self.errors.read().decode(errors='replace')[-400:]}")
+            self.rest += more
+        line, self.rest = self.rest.split(b"\n", 1)
+        return line.decode(errors="replace")
+
+    def say(self, text):
+        self.child.stdin.write(text.encode() + b"\n")
+        self.child.stdin.flush()
+
+    def order(self, question):
+        """Asks the session as `gputrace ctl` does, without starting a process for each question."""
+        path = next(self.runtime.glob(f"gputrace-{self.child.pid}-*/control"), None)
+        if not path:
+            raise Failed("the session has no control socket")
+        with socket.socket(socket.AF_UNIX) as talk:
+            talk.settimeout(ANSWER_LIMIT_S)
+            talk.connect(str(path))
+            talk.sendall(question.encode() + b"\n")
+            answer = json.loads(b"".join(iter(lambda: talk.recv(65536), b"")))
+        if answer.get("error") or answer.get("refused") or answer.get("unanswered") or answer.get("processes") != 1:
+            raise Failed(f"{question}: {json.dumps(answer)[:300]}")
+
+    def switch(self, state, settings):
+        """Orders only what differs from now."""
+        profiles = state == "torch.profiler"
+        if profiles != self.profiles:
+            self.say("profiler " + ("on" if profiles else "off"))
+            self.line()
+            self.profiles = profiles
+        if settings is None:
+            if not self.is_paused:
+                self.order("stop")
+            self.is_paused = True
+            return
+        for key, value in settings.items():
+            if self.values.get(key) != value:
+                self.order(f"set {key}={value}")
+                self.values[key] = value
+        if self.is_paused:
+            self.order("start")
+        self.is_paused = False
+
+    def block(self, state, steps):
+        """Measures at least so many steps, and 100 ms: (steps, ns)."""
+        self.say(f"measure {steps} {BLOCK_MS} {state}")
+        word, done, ns = self.line().split()
+        assert word == "BLOCK"
+        return int(done), int(ns)
+
+    def end(self):
+        self.child.stdin.close()
+        try:
+            return self.child.wait(60)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            return "hang"
+
+
+def measure(gputrace, command, options, states, switches, seed, scratch, serial, until):
+    """One process: its blocks as (seconds, state, steps, ns), and what was wrong."""
+    draw = random.Random(seed)
+    traced, blocks, wrong, begin, state = InProcess(gputrace, command, options, scratch, serial), [], None, time.monotonic(), None
+    try:
+        if traced.line(180) != "READY":
+            raise Failed("the program did not begin with READY")
+        while len(blocks) < switches and time.monotonic() < until:
+            state = draw.choice([other for other in states if other != state])
+            traced.switch(state, states[state])
+            steps, ns = traced.block(state, draw.randint(STEPS_MIN, STEPS_MAX))
+            blocks.append((round(time.monotonic() - begin, 3), state, steps, ns))
+    except (Failed, OSError, ValueError, KeyError) as error:
+        wrong = f"after {len(blocks)} switches: {error}"
+    code = traced.end()
+    if not wrong and code != 0:
+        wrong = f"exit {code}"
+    shown = subprocess.run([gputrace, "report", "--json", traced.folder], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    report = json.loads(shown.stdout) if shown.returncode in (0, 3) else {}
+    if not wrong and (not report.get("complete") or report.get("dropped")):
+        wrong = f"the trace is not complete: {report.get('dropped')}"
+    shutil.rmtree(traced.folder, ignore_errors=True)
+    return blocks, wrong
+
+
+def summarize(name, states, processes):
+    """The figures of a workload, by state."""
+    found = paired.pooled([paired.of_process([(state, ns / steps) for _, state, steps, ns in blocks], BASE) for blocks in processes])
+    every = [block for blocks in processes for block in blocks]
+    base = sorted(ns / steps for _, state, steps, ns in every if state == BASE)
+    rows = []
+    for state in states:
+        figures = {"workload": name, "state": state, "blocks": sum(block[1] == state for block in every), "steps": sum(block[2] for block in every if block[1] == state)}
+        if state == BASE and base:
+            figures["step_us"] = base[len(base) // 2] / 1e3
+        rows.append({**figures, **found.get(state, {})})
+    return rows
+
+
+def markdown(rows):
+    lines = ["| workload | state | to paused, 95 % | µs a step | blocks | steps |", "|---|---|---|---:|---:|---:|"]
+    base_us = {row["workload"]: row.get("step_us") for row in rows if row["state"] == BASE}
+    for row in rows:
+        us = base_us.get(row["workload"])
+        if "ratio" in row:
+            effect = f"{row['ratio']:.4f} [{row['low']:.4f}–{row['high']:.4f}]"
+            step = f"{us * (row['ratio'] - 1):+.1f}" if us else ""
+        else:
+            effect, step = ("1", f"{us:.1f}") if row["state"] == BASE and us else ("not measured", "")
+        lines.append(f"| {row['workload']} | {row['state']} | {effect} | {step} | {row['blocks']:,} | {row['steps']:,} |")
+    return "\n".join(lines)

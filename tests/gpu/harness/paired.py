@@ -1,0 +1,84 @@
+"""Effects of states of one process, from blocks of steps that were measured one after another.
+
+The model: the logarithm of a block's time a step is the state's effect, plus a drift, plus noise. The drift of a process is slow, so that the
+difference of two neighbouring blocks is the difference of their states' effects plus noise, whatever the drift is. Effects, against
+the base, are fitted to these differences by least squares, with weights that bound what outliers count for (Huber). The
+interval comes from leaving out one of 20 stretches of the process at a time (jackknife), which allows for noise that neighbours share.
+"""
+
+import math
+import statistics
+
+STRETCHES = 20
+T_STRETCHES = 2.093  # 97.5 % of Student's t with 19 degrees of freedom.
+HUBER = 1.345
+
+
+def solve(matrix, right):
+    """The solution of a symmetric positive system, by elimination; None where a state cannot be told from the others."""
+    size, rows = len(right), [row[:] + [value] for row, value in zip(matrix, right)]
+    for at in range(size):
+        best = max(range(at, size), key=lambda row: abs(rows[row][at]))
+        if abs(rows[best][at]) < 1e-9:
+            return None
+        rows[at], rows[best] = rows[best], rows[at]
+        for row in range(size):
+            if row != at:
+                factor = rows[row][at] / rows[at][at]
+                rows[row] = [one - factor * other for one, other in zip(rows[row], rows[at])]
+    return [rows[at][size] / rows[at][at] for at in range(size)]
+
+
+def fit(differences, states):
+    """Effects of `states` by (from, to, difference); the base is in no list and has none."""
+    place = {state: at for at, state in enumerate(states)}
+    weights, effects = [1.0] * len(differences), None
+    for _ in range(12):
+        matrix, right = [[0.0] * len(states) for _ in states], [0.0] * len(states)
+        for weight, (before, after, value) in zip(weights, differences):
+            signs = [(place[state], sign) for state, sign in ((before, -1), (after, 1)) if state in place]
+            for row, sign in signs:
+                right[row] += weight * sign * value
+                for column, other in signs:
+                    matrix[row][column] += weight * sign * other
+        effects = solve(matrix, right)
+        if effects is None:
+            return None
+        known = dict(zip(states, effects))
+        rest = [abs(value - known.get(after, 0.0) + known.get(before, 0.0)) for before, after, value in differences]
+        scale = max(1e-12, 1.4826 * statistics.median(rest))
+        weights = [min(1.0, HUBER * scale / max(one, 1e-15)) for one in rest]
+    return dict(zip(states, effects))
+
+
+def of_process(blocks, base):
+    """By state: (effect, standard error), from (state, time a step) in the order of time."""
+    states = sorted({state for state, _ in blocks} - {base})
+    logs = [(state, math.log(time)) for state, time in blocks]
+    differences = [(one, other, after - before) for (one, before), (other, after) in zip(logs, logs[1:])]
+    whole = fit(differences, states)
+    if whole is None:
+        return {}
+    size = len(differences) / STRETCHES
+    without = [fit(differences[:round(at * size)] + differences[round((at + 1) * size):], states) for at in range(STRETCHES)]
+    found = {}
+    for state in states:
+        left = [fitted[state] for fitted in without if fitted]
+        mean = statistics.fmean(left)
+        spread = (len(left) - 1) / len(left) * sum((one - mean) ** 2 for one in left)
+        found[state] = whole[state], math.sqrt(spread)
+    return found
+
+
+def pooled(processes):
+    """By state: the effect as a ratio, its 95 % interval, and how many processes it is of. Where processes differ by more than their own errors
+    explain, the interval is wider by that (Birge's ratio)."""
+    found = {}
+    for state in {state for process in processes for state in process}:
+        each = [process[state] for process in processes if state in process]
+        weights = [1 / max(error, 1e-9) ** 2 for _, error in each]
+        mean = sum(weight * effect for weight, (effect, _) in zip(weights, each)) / sum(weights)
+        excess = sum(weight * (effect - mean) ** 2 for weight, (effect, _) in zip(weights, each)) / max(1, len(each) - 1)
+        half = T_STRETCHES * math.sqrt(1 / sum(weights)) * max(1.0, math.sqrt(excess))
+        found[state] = {"ratio": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half), "processes": len(each)}
+    return found
