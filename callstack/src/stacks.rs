@@ -15,9 +15,10 @@
 //! keep their ids.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use gputrace_producer::handles::Handles;
+use gputrace_producer::hook_state::HookState;
 use gputrace_producer::memory::{self, Zeroed, prefetch};
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
@@ -28,7 +29,7 @@ use gputrace_wire::definition::{FIELDS_MAX, kind};
 use crate::active_span::Works;
 use crate::native::frames::{self, Native};
 use crate::native::merge::{FrameBoundary, Outermost, PythonFrame, merge};
-use crate::native::{surroundings, walk as native_walk};
+use crate::native::walk as native_walk;
 use crate::python::callers;
 use crate::python::code::{Define, Text};
 use crate::python::identity::fold;
@@ -78,8 +79,8 @@ unsafe impl Zeroed for StackBuffer {}
 /// A session's stacks.
 pub struct Stacks {
     codes: Codes,
-    /// `None` if native frames are not asked for, or if there was no memory for their tables.
-    native: Option<Native>,
+    /// Null until native frames are asked for, or if there was no memory for their tables.
+    native: AtomicPtr<Native>,
     recent: Recent,
     stacks: Handles,
     names: Handles,
@@ -100,7 +101,7 @@ impl Stacks {
     pub fn new() -> Option<Stacks> {
         Some(Stacks {
             codes: Codes::new()?,
-            native: if surroundings::is_asked_for() { Native::new() } else { None },
+            native: AtomicPtr::new(core::ptr::null_mut()),
             recent: Recent::new()?,
             stacks: Handles::new(STACK_SLOTS)?,
             names: Handles::new(NAME_SLOTS)?,
@@ -109,18 +110,42 @@ impl Stacks {
         })
     }
 
-    /// Whether native frames are asked for but there was no memory for their tables.
-    pub fn lacks_native(&self) -> bool {
-        surroundings::is_asked_for() && self.native.is_none()
+    /// Makes the tables of native frames, at the session's start or when they are asked for later. False if
+    /// there is no memory for them. One thread at a time calls this.
+    pub fn make_native(&self) -> bool {
+        if !self.native.load(Ordering::Acquire).is_null() {
+            return true;
+        }
+        let (Some(native), Some(mapped)) = (Native::new(), memory::map_bytes(size_of::<Native>())) else {
+            return false;
+        };
+        let mapped = mapped.cast::<Native>();
+        // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
+        unsafe { mapped.write(native) };
+        // SYNC: pairs with the Acquire in `native`: a hook sees the tables complete.
+        self.native.store(mapped, Ordering::Release);
+        true
+    }
+
+    /// What native frames are read by, if they are asked for now.
+    #[inline(always)]
+    fn native(&self, session: &Session) -> Option<&Native> {
+        if !session.hook_state().has_native() {
+            return None;
+        }
+        // SAFETY: null, or written completely before it was stored (Release in `make_native`); never freed.
+        unsafe { self.native.load(Ordering::Acquire).as_ref() }
     }
 
     /// Prefetches, while the driver is at work, what [`of_this_thread`](Stacks::of_this_thread) will
     /// probably read.
     #[inline(always)]
-    pub fn expect(&self, slot: &Slot) {
+    pub fn expect(&self, slot: &Slot, state: HookState) {
         prefetch(self);
         self.recent.expect(StackSlot::of(slot).recent.get());
-        if let Some(runtime) = runtime::current() {
+        if state.has_python()
+            && let Some(runtime) = runtime::current()
+        {
             prefetch(runtime);
             callers::expect();
         }
@@ -150,8 +175,9 @@ impl Stacks {
                 }
             }
         }
+        let native = self.native(session);
         let beside = Beside {
-            native: self.native.as_ref().map(|native| native.hash(session)),
+            native: native.map(|native| (native, native.hash(session))),
             around: around.as_ref(),
             operators: operators::hash(),
         };
@@ -198,7 +224,7 @@ impl Stacks {
             0 => 0,
             hash => match self.stacks.get(hash) {
                 Some(id) => id,
-                None => self.first_sight(session, beside.around, python, hash),
+                None => self.first_sight(session, beside, python, hash),
             },
         };
         // SYNC: the stack's code objects are known by now, so from here on no end of one goes uncounted. A
@@ -217,12 +243,12 @@ impl Stacks {
             let memory = unsafe { Own::new() };
             walk::innermost(&memory, &runtime.layout, state).unwrap_or(0)
         });
-        Outside { caller, frame, stack: self.native.as_ref().map_or(0, |native| native.end_of_own(session)) }
+        Outside { caller, frame, stack: self.native(session).map_or(0, |native| native.end_of_own(session)) }
     }
 
     #[cold]
     #[inline(never)]
-    fn first_sight(&self, session: &Session, around: Option<&Around>, python: Python<'_>, hash: u64) -> u32 {
+    fn first_sight(&self, session: &Session, beside: &Beside, python: Python<'_>, hash: u64) -> u32 {
         let _errno = KeepErrno::new();
         if self.count.load(Ordering::Relaxed) >= STACKS_MAX || session.definitions_are_half_full() {
             session.count(Counter::StacksFull, 1);
@@ -234,7 +260,7 @@ impl Stacks {
         };
         // SAFETY: this thread took the buffer; the guard of the hook keeps a signal handler's out.
         let parts = unsafe { &mut *buffer.parts.get() };
-        let defined = self.define(session, around, python, parts);
+        let defined = self.define(session, beside, python, parts);
         // SYNC: pairs with the Acquire exchange in `take_buffer`: the next owner's writes come after ours.
         buffer.is_taken.store(0, Ordering::Release);
         let Ok(id) = defined else {
@@ -266,11 +292,12 @@ impl Stacks {
     fn define(
         &self,
         session: &Session,
-        around: Option<&Around>,
+        beside: &Beside,
         python: Python<'_>,
         Parts { pairs, python: python_frames, native: natives_buffer, text }: &mut Parts,
     ) -> Result<u32, Damaged> {
         let (mut count, mut outermost) = (0, Outermost::Whole);
+        let around = beside.around;
         let outer = around.map_or(0, |around| around.outside.frame);
         if outer != 0 {
             outermost = Outermost::Elsewhere;
@@ -299,8 +326,8 @@ impl Stacks {
                 outermost = Outermost::Cut;
             }
         }
-        let (natives, end) = match &self.native {
-            Some(native) => native.write_frames(session, natives_buffer),
+        let (natives, end) = match beside.native {
+            Some((native, _)) => native.write_frames(session, natives_buffer),
             None => (0, native_walk::End::Outermost),
         };
         // On the thread that began the pass, the frames outside the pass are already in the calling stack.
@@ -359,7 +386,7 @@ impl Stacks {
 
 /// The parts of a stack other than Python's frames.
 struct Beside<'a> {
-    native: Option<u64>,
+    native: Option<(&'a Native, u64)>,
     around: Option<&'a Around>,
     operators: u64,
 }
@@ -370,7 +397,7 @@ impl Beside<'_> {
     fn with(&self, of_python: u64) -> u64 {
         let own = match self.native {
             None => of_python,
-            Some(native) => fold(of_python, native).max(1),
+            Some((_, native)) => fold(of_python, native).max(1),
         };
         let hash = match self.around {
             None => own,

@@ -50,6 +50,7 @@ pub mod early_calls;
 pub mod fork;
 pub mod handles;
 pub mod held_back;
+pub mod hook_state;
 pub mod loader;
 pub mod memory;
 pub mod on_full;

@@ -15,7 +15,7 @@
 //! What the child inherited is leaked.
 
 use core::mem::size_of;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::io::Write as _;
 
 use gputrace_wire::clock::Anchor;
@@ -23,11 +23,13 @@ use gputrace_wire::control::Control;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::kind;
 use gputrace_wire::handshake::{self, Head};
+use gputrace_wire::run_settings::Frames;
 use gputrace_wire::segment;
 
 use crate::connection::Connection;
 use crate::descriptor::Descriptor;
 use crate::held_back::HeldBack;
+use crate::hook_state::{HookState, Recording, Timing};
 use crate::rings::{OwnedRing, Rings};
 use crate::segment::{Segment, SegmentPlan};
 use crate::socket::{Received, Socket};
@@ -62,24 +64,9 @@ pub struct Session {
     epoch: AtomicU32,
     /// Whether the service thread may still write an entry.
     has_service: AtomicBool,
-    /// What hooks do with a call: a [`Recording`], and [`COUNTS_LAUNCHES`]. Every hook reads it. It changes
-    /// when a session is paused or goes on.
-    recording: AtomicU8,
-}
-
-/// A bit beside the [`Recording`], so that a hook tests both at once.
-const COUNTS_LAUNCHES: u8 = 4;
-
-/// What hooks do with calls that succeed and that put work on a device or wait for it. All other calls are
-/// recorded in any case.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Recording {
-    On = 0,
-    /// They are counted, and marked in the ring: device records may still come.
-    Marked = 1,
-    /// They are counted.
-    Off = 2,
+    /// What hooks do with a call: a [`HookState`]. Every hook reads it. It changes when a session is paused
+    /// or goes on, and when a setting changes.
+    hook_state: AtomicU32,
 }
 
 /// Why a session did not start.
@@ -238,7 +225,7 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
         device_clock: AtomicPtr::new(core::ptr::null_mut()),
         epoch: AtomicU32::new(0),
         has_service: AtomicBool::new(false),
-        recording: AtomicU8::new(Recording::On as u8),
+        hook_state: AtomicU32::new(0),
     };
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
     Ok(unsafe {
@@ -255,39 +242,44 @@ impl Session {
         fork::generation() == self.generation
     }
 
+    /// What hooks do with calls now.
     #[inline(always)]
-    pub fn recording(&self) -> Recording {
-        match self.recording.load(Ordering::Relaxed) & !COUNTS_LAUNCHES {
-            0 => Recording::On,
-            1 => Recording::Marked,
-            _ => Recording::Off,
-        }
+    pub fn hook_state(&self) -> HookState {
+        HookState::from_word(self.hook_state.load(Ordering::Relaxed))
     }
 
-    /// What a hook does with a call; `count` answers while launches are counted.
-    #[inline(always)]
-    pub fn recording_or<R>(&self, plain: impl FnOnce(Recording) -> R, count: impl FnOnce() -> R) -> R {
-        match self.recording.load(Ordering::Relaxed) {
-            0 => plain(Recording::On),
-            1 => plain(Recording::Marked),
-            2 => plain(Recording::Off),
-            _ => count(),
-        }
+    pub fn recording(&self) -> Recording {
+        self.hook_state().recording()
+    }
+
+    pub fn timing(&self) -> Timing {
+        self.hook_state().timing()
     }
 
     /// Called before the session's first call, and by whoever pauses the session or lets it go on: one thread
     /// at a time.
     pub fn set_recording(&self, recording: Recording) {
-        let change = |found: u8| Some(recording as u8 | found & COUNTS_LAUNCHES);
-        let _ = self.recording.fetch_update(Ordering::Release, Ordering::Relaxed, change);
+        self.change_hooks(|state| state.with_recording(recording));
+    }
+
+    /// Called by whoever switches device times: one thread at a time.
+    pub fn set_timing(&self, timing: Timing) {
+        self.change_hooks(|state| state.with_timing(timing));
+    }
+
+    /// Whose frames hooks record, of those that they can.
+    pub fn set_frames(&self, frames: Frames) {
+        self.change_hooks(|state| state.with_frames(frames));
     }
 
     /// Whether hooks count launches, to find the first and the last one of a range.
     pub fn set_counts_launches(&self, counts: bool) {
-        match counts {
-            true => self.recording.fetch_or(COUNTS_LAUNCHES, Ordering::Relaxed),
-            false => self.recording.fetch_and(!COUNTS_LAUNCHES, Ordering::Relaxed),
-        };
+        self.change_hooks(|state| state.with_counts_launches(counts));
+    }
+
+    fn change_hooks(&self, change: impl Fn(HookState) -> HookState) {
+        let change = |found: u32| Some(change(HookState::from_word(found)).to_word());
+        let _ = self.hook_state.fetch_update(Ordering::Release, Ordering::Relaxed, change);
     }
 
     /// Adds to a process-wide counter.

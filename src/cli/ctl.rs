@@ -9,11 +9,12 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use gputrace_collector::report::grouped_count;
 use serde_json::{Value, json};
 
+use crate::cli::ctl_state;
 use crate::cli::ctl_target::{self, Answering};
 use crate::cli::failure::{Failure, reason};
 use crate::cli::talk::say;
 use crate::cli::{exit_code, printable, stdout};
-use crate::launch::control::{self, DUMP, DUMP_LIMIT, RECORDING_LIMIT, SET, START, STATUS, STOP};
+use crate::launch::control::{self, CHANGE_LIMIT, DUMP, DUMP_LIMIT, SET, START, STATUS, STOP};
 use crate::launch::live_settings::Change;
 use crate::launch::private_folder;
 
@@ -28,7 +29,8 @@ pub fn command() -> Command {
         .after_help(
             "stop and start return once every program of the session has changed. While a session is paused,\n\
              launches, copies, memsets and waits are counted and not recorded; everything else is.\n\
-             set device-metrics=TIME[,slow]|off samples devices that often from now on, or not at all.\n\
+             set device-metrics=TIME[,slow]|off samples devices that often from now on, or not at all; set\n\
+             stacks=python,native|off, device-times=on|off and torch-ops=on|off change what is recorded of calls.\n\
              dump prints the folder that was written, once it is whole; it holds what a run leaves. It needs a\n\
              session with --flight-recorder, to which SIGUSR2 does the same. Only the session's own user can ask.",
         )
@@ -87,7 +89,7 @@ impl<'a> Question<'a> {
     fn ask(&self, session: &Answering) -> Result<(String, Option<Failure>), Failure> {
         let Answering { pid, socket, status } = session;
         if let Some(change) = self.change {
-            return Ok((set(*pid, socket, change, self.is_json)?, None));
+            return set(*pid, socket, change, self.is_json);
         }
         match self.asked {
             START | STOP => change(*pid, socket, self.asked, self.is_json),
@@ -169,33 +171,55 @@ fn dump(pid: i32, socket: &Path, is_json: bool) -> Result<String, Failure> {
     Ok(if is_json { format!("{answer:#}\n") } else { format!("{}\n", printable::name(Path::new(path))) })
 }
 
-/// Changes a setting of the session.
-fn set(pid: i32, socket: &Path, change: &str, is_json: bool) -> Result<String, Failure> {
-    let answer = ask(pid, socket, &format!("{SET} {change}"), LIMIT)?;
+/// Changes a setting of the session. A program that does not answer in time, or cannot change so, is a
+/// failure beside the answer.
+fn set(pid: i32, socket: &Path, change: &str, is_json: bool) -> Result<(String, Option<Failure>), Failure> {
+    let answer = ask(pid, socket, &format!("{SET} {change}"), CHANGE_LIMIT + LIMIT)?;
     let Some(values) = answer["set"].as_object() else {
         let why = why(&answer);
         return Err(Failure::new(format!("the session of process {pid} did not change: {why}")));
     };
     let seconds = answer["at_s"].as_f64().unwrap_or(0.0);
-    Ok(if is_json {
+    let text = if is_json {
         format!("{answer:#}\n")
     } else {
         let value = |value: &Value| printable::text(value.as_str().unwrap_or("?")).to_string();
         let lines = values.iter().map(|(key, now)| (printable::text(key).to_string(), value(now)));
         lines.map(|(key, now)| format!("{key}={now}, {seconds:.3} s after the session's begin\n")).collect()
+    };
+    let refused = numbers(&answer["refused"]);
+    let failure = (!refused.is_empty()).then(|| {
+        Failure::new(format!("process {} cannot change so", refused.join(", "))).hint(
+            "device times need CUPTI from the start: the program was started with --device-times off, or there is \
+             none; native stacks need memory, and operators a known PyTorch",
+        )
+    });
+    Ok((text, failure.or_else(|| unanswered(&answer))))
+}
+
+/// The process ids in an answer.
+fn numbers(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().map(Value::to_string).collect()
+}
+
+/// The failure of programs that did not answer in time.
+fn unanswered(answer: &Value) -> Option<Failure> {
+    let unanswered = numbers(&answer["unanswered"]);
+    (!unanswered.is_empty()).then(|| {
+        let seconds = CHANGE_LIMIT.as_secs();
+        Failure::new(format!("no answer within {seconds} s from process {}", unanswered.join(", ")))
+            .hint("a program that is stopped changes as soon as it runs again")
     })
 }
 
 /// Pauses the session or lets it go on. A program that does not answer in time is a failure beside the
 /// answer.
 fn change(pid: i32, socket: &Path, asked: &str, is_json: bool) -> Result<(String, Option<Failure>), Failure> {
-    let answer = ask(pid, socket, asked, RECORDING_LIMIT + LIMIT)?;
+    let answer = ask(pid, socket, asked, CHANGE_LIMIT + LIMIT)?;
     let Some(processes) = answer["processes"].as_u64() else {
         let why = why(&answer);
         return Err(Failure::new(format!("the session of process {pid} did not {asked}: {why}")));
     };
-    let unanswered: Vec<String> =
-        answer["unanswered"].as_array().into_iter().flatten().map(Value::to_string).collect();
     let programs = match processes {
         1 => "1 program".to_owned(),
         more => format!("{more} programs"),
@@ -208,12 +232,7 @@ fn change(pid: i32, socket: &Path, asked: &str, is_json: bool) -> Result<(String
             answer["at_s"].as_f64().unwrap_or(0.0)
         ),
     };
-    let failure = (!unanswered.is_empty()).then(|| {
-        let seconds = RECORDING_LIMIT.as_secs();
-        Failure::new(format!("no answer within {seconds} s from process {}", unanswered.join(", ")))
-            .hint("a program that is stopped changes as soon as it runs again")
-    });
-    Ok((text, failure))
+    Ok((text, unanswered(&answer)))
 }
 
 /// The session that is that process's, or that records it.
@@ -278,6 +297,7 @@ fn text(status: &Value) -> String {
         ("Command", command.join(" ")),
         ("Output", string(&status["output"])),
     ];
+    lines.push(("State", ctl_state::text(&status["state"])));
     lines.push((
         "Keeps",
         match recording["flight_recorder_seconds"].as_f64() {

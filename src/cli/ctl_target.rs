@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cli::failure::Failure;
-use crate::cli::{exit_code, printable};
+use crate::cli::{ctl_state, exit_code, printable};
 use crate::launch::control::{self, STATUS};
 use crate::launch::private_folder;
 
@@ -39,7 +39,8 @@ impl Answering {
         let recording = &self.status["recording"];
         let count = |key: &str| recording[key].as_u64().unwrap_or(0);
         format!(
-            "{} launches, {} host calls; {} running, {} ended",
+            "{}; {} launches, {} host calls; {} running, {} ended",
+            ctl_state::text(&self.status["state"]),
             count("launches"),
             count("host_calls"),
             count("running"),

@@ -27,6 +27,14 @@ impl Given<'_> {
         self.raw_option(setting).or_else(|| setting.variable_value())
     }
 
+    /// What the setting was given by: its option, or its variable.
+    pub fn name(&self, setting: &Setting) -> String {
+        match setting.option {
+            Some(option) if self.raw_option(setting).is_some() => format!("--{option}"),
+            _ => setting.variable.to_owned(),
+        }
+    }
+
     /// The option's number, else the variable's.
     pub fn number(&self, setting: &Setting) -> Option<u32> {
         self.option(setting).or_else(|| setting.variable_text()?.trim().parse().ok())

@@ -103,8 +103,8 @@ impl Kind {
         }
     }
 
-    /// Why the value of a variable makes no sense, as it goes on after the value. A length of time and a size
-    /// are errors where they are read.
+    /// Why the value of a variable makes no sense, as it goes on after the value. A length of time, a size
+    /// and a range are errors where they are read.
     pub fn complaint(self, value: &str) -> Option<String> {
         let words = self.words();
         match self {
@@ -114,8 +114,6 @@ impl Kind {
                 value.trim().parse::<u64>().is_err().then(|| " is no whole number".to_owned())
             }
             Kind::Stacks => stacks(value).err().map(|why| format!(": {why}")),
-            Kind::Range => range(value).err().map(|why| format!(": {why}")),
-            Kind::RangeEnd => range_end(value).err().map(|why| format!(": {why}")),
             Kind::Parts => GroupBy::parse(value).err().map(|why| format!(": {why}")),
             Kind::Interval => DeviceMetricsRequest::parse(value.trim()).err().map(|why| format!(": {why}")),
             _ if words.is_empty() || words.contains(&value) => None,
@@ -156,7 +154,7 @@ fn range_end(text: &str) -> Result<String, &'static str> {
 }
 
 /// A value of [`Kind::Stacks`], as the library reads it.
-fn stacks(text: &str) -> Result<String, String> {
+pub fn stacks(text: &str) -> Result<String, String> {
     let words: Vec<&str> = text.split(',').collect();
     for (at, word) in words.iter().enumerate() {
         if text != "none" && !STACKS.contains(word) {

@@ -249,8 +249,9 @@ pub static DURATION: Setting = Setting {
     option: Some("duration"),
     default: "off",
     help: "Pause once the session has recorded for so many seconds",
-    details: "0.1 to 86400 seconds, from the start: the first program's cuInit, the end of --delay, or with\n\
-              --start-paused from gputrace ctl PID start on. The program runs on.",
+    details: "0.1 to 86400 seconds of wall time from the first start: the first program's cuInit, the end of\n\
+              --delay, or with --start-paused the first gputrace ctl PID start. A gputrace ctl PID stop does\n\
+              not halt the time. The program runs on.",
     ..Setting::new("GPUTRACE_DURATION", Kind::Seconds, Reader::Program)
 };
 

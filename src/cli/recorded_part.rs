@@ -6,7 +6,7 @@ use gputrace_wire::capture_range::{CaptureRange, CaptureRangeEnd};
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::given::Given;
-use crate::cli::kind::OFF;
+use crate::cli::kind::{self, OFF};
 use crate::cli::options::{self, Setting};
 use crate::cli::{exit_code, seconds};
 use crate::launch::schedule::{Schedule, Timers};
@@ -32,11 +32,12 @@ impl RecordedPart {
         if starts_paused && schedule.delay.is_some() {
             let hint =
                 "--delay begins paused and starts by itself; --start-paused waits for gputrace ctl PID start";
-            return Err(contradiction(&options::START_PAUSED, &options::DELAY).hint(hint));
+            return Err(contradiction(given, &options::START_PAUSED, &options::DELAY).hint(hint));
         }
         let Some(range) = range.filter(|range| range != "off") else {
             if end.is_some() {
-                let message = "--capture-range-end is of no use without --capture-range";
+                let end = given.name(&options::CAPTURE_RANGE_END);
+                let message = format!("{end} is of no use without --capture-range");
                 return Err(Failure::new(message).code(exit_code::USAGE));
             }
             return Ok(RecordedPart { schedule, shuts_down: false });
@@ -53,19 +54,23 @@ impl RecordedPart {
         ];
         if let Some((_, other)) = others.into_iter().find(|(is_given, _)| *is_given) {
             let hint = "the ranges alone say when a program records";
-            return Err(contradiction(&options::CAPTURE_RANGE, other).hint(hint));
+            return Err(contradiction(given, &options::CAPTURE_RANGE, other).hint(hint));
         }
         if let (CaptureRange::Launches { .. }, CaptureRangeEnd::Repeat(_)) = (range, end) {
-            let failure = Failure::new("--capture-range launches:FROM-TO and repeat:N do not go together");
+            let setting = given.name(&options::CAPTURE_RANGE);
+            let failure = Failure::new(format!("{setting} launches:FROM-TO and repeat:N do not go together"));
             return Err(failure.hint("a process has one such range").code(exit_code::USAGE));
         }
         let stacks = given.raw(&options::STACKS).map(|value| value.to_string_lossy().into_owned());
         if let (CaptureRange::Nvtx { .. }, Some(stacks)) = (range, stacks)
-            && !stacks.split(',').any(|word| word.trim() == "nvtx")
+            // Of one that makes no sense the default holds, which has nvtx.
+            && kind::stacks(&stacks).is_ok_and(|words| !words.split(',').any(|word| word == "nvtx"))
         {
-            let failure =
-                Failure::new(format!("--capture-range nvtx: and --stacks {stacks} do not go together"));
-            return Err(failure.hint("add nvtx to --stacks, so that ranges are seen").code(exit_code::USAGE));
+            let names = [&options::CAPTURE_RANGE, &options::STACKS].map(|setting| given.name(setting));
+            let [range, of_stacks] = names;
+            let failure = Failure::new(format!("{range} nvtx: and {of_stacks} {stacks} do not go together"));
+            let hint = format!("add nvtx to {of_stacks}, so that ranges are seen");
+            return Err(failure.hint(hint).code(exit_code::USAGE));
         }
         Ok(RecordedPart { schedule, shuts_down: end == CaptureRangeEnd::StopShutdown })
     }
@@ -90,9 +95,9 @@ impl RecordedPart {
     }
 }
 
-fn contradiction(one: &Setting, other: &Setting) -> Failure {
-    let [one, other] = [one, other].map(|setting| setting.option.unwrap_or(setting.variable));
-    Failure::new(format!("--{one} and --{other} do not go together")).code(exit_code::USAGE)
+fn contradiction(given: &Given<'_>, one: &Setting, other: &Setting) -> Failure {
+    let [one, other] = [one, other].map(|setting| given.name(setting));
+    Failure::new(format!("{one} and {other} do not go together")).code(exit_code::USAGE)
 }
 
 fn senseless(setting: &Setting, value: &str, why: &str) -> Failure {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use gputrace_collector::flight_recorder::DumpReason;
 use gputrace_collector::live::LiveView;
 use gputrace_collector::otlp::Sender;
-use gputrace_collector::session::{Handle, is_own_peer, listen_for_talk};
+use gputrace_collector::session::{Handle, OrderedBy, is_own_peer, listen_for_talk};
 use serde_json::{Value, json};
 
 use crate::launch::live_settings::{Change, LiveSettings};
@@ -30,8 +30,8 @@ pub const START: &str = "start";
 pub const STOP: &str = "stop";
 /// Changes a setting; `KEY=VALUE` follows.
 pub const SET: &str = "set";
-/// How long programs may take to begin or to pause.
-pub const RECORDING_LIMIT: Duration = Duration::from_secs(10);
+/// How long programs may take to begin, to pause, or to change a setting.
+pub const CHANGE_LIMIT: Duration = Duration::from_secs(10);
 /// Asks for the live tables, which `gputrace top` shows.
 pub const TABLES: &str = "tables";
 /// How long a dump may take that somebody waits for.
@@ -193,17 +193,16 @@ fn answer(peer: UnixStream, about: &About, handle: &Handle) -> io::Result<()> {
     let question = question(&peer)?;
     let question = question.trim_end();
     if let Some(change) = question.strip_prefix(SET).and_then(|rest| rest.strip_prefix(' ')) {
-        let answer = match Change::parse(change).and_then(|change| about.settings.set(change)) {
-            Ok(values) => json!({ "set": values, "at_s": handle.seconds() }),
-            Err(why) => json!({ "error": why }),
-        };
+        let answer =
+            Change::parse(change).and_then(|change| about.settings.set(change, handle, CHANGE_LIMIT));
+        let answer = answer.unwrap_or_else(|why| json!({ "error": why }));
         return (&peer).write_all(format!("{answer}\n").as_bytes());
     }
     let answer = match question {
         STATUS => status(about, handle),
         TABLES => json!({ "tables": about.live_view.tables() }),
         START | STOP => {
-            let change = handle.set_recording(question == START, RECORDING_LIMIT);
+            let change = handle.set_recording(question == START, OrderedBy::Ctl, CHANGE_LIMIT);
             serde_json::to_value(change).unwrap_or_default()
         }
         DUMP => match handle.dump_and_wait(DumpReason::Request, DUMP_LIMIT) {
@@ -216,15 +215,18 @@ fn answer(peer: UnixStream, about: &About, handle: &Handle) -> io::Result<()> {
 }
 
 fn status(about: &About, handle: &Handle) -> Value {
+    // Brings what processes report up to date.
+    let recording = serde_json::to_value(handle.status()).unwrap_or_default();
     json!({
         "pid": std::process::id(),
         "kind": about.kind,
         "command": about.command,
-        "settings": about.settings.values(),
+        "settings": about.settings.values(handle),
+        "state": serde_json::to_value(handle.recording_now()).unwrap_or_default(),
         "output": std::path::absolute(&about.output).unwrap_or_else(|_| about.output.clone()),
         "resident_bytes": resident_bytes(),
         "otlp": about.sender.as_ref().and_then(|sender| serde_json::to_value(sender.status()).ok()),
-        "recording": serde_json::to_value(handle.status()).unwrap_or_default(),
+        "recording": recording,
     })
 }
 

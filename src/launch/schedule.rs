@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use gputrace_collector::session::Handle;
+use gputrace_collector::session::{Handle, OrderedBy};
 
 /// Between two looks whether what is waited for has happened.
 const LOOK: Duration = Duration::from_millis(10);
@@ -92,15 +92,15 @@ fn keep(schedule: Schedule, handle: &Handle, sleep: &dyn Fn(Duration) -> bool) -
     };
     if let Some(delay) = schedule.delay {
         // Programs that were started by others may begin to record; they are paused as soon as they join.
-        handle.set_recording(false, Duration::ZERO);
+        handle.set_recording(false, OrderedBy::Delay, Duration::ZERO);
         wait(delay, Handle::since_first_program)?;
-        handle.set_recording(true, Duration::ZERO);
+        handle.set_recording(true, OrderedBy::DelayOver, Duration::ZERO);
     }
     if let Some(duration) = schedule.duration {
         let is_ordered = schedule.delay.is_some() || schedule.starts_paused;
         let since = if is_ordered { Handle::since_start_order } else { Handle::since_first_program };
         wait(duration, since)?;
-        handle.set_recording(false, Duration::ZERO);
+        handle.set_recording(false, OrderedBy::Duration, Duration::ZERO);
     }
     Some(())
 }

@@ -1,6 +1,7 @@
 //! `gputrace ctl NAME` and `gputrace ctl --all`: whom they find, and what they refuse.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -16,10 +17,19 @@ fn in_folder<'c>(command: &'c mut Command, base: &Path) -> &'c mut Command {
     command.env("XDG_RUNTIME_DIR", "").env("TMPDIR", base)
 }
 
+/// A program whose name no other test's has: sessions in /tmp are found by everybody.
+fn program(base: &Path) -> PathBuf {
+    let program = base.join("targeted");
+    if !program.exists() {
+        fs::copy(compiled("toggled", Link::Driver), &program).unwrap();
+    }
+    program
+}
+
 fn run(base: &Path, name: &str) -> Session {
     let mut command = gputrace();
     command.args(["run", "--simulate", "-o"]).arg(base.join(name)).arg("--");
-    let mut session = Session::start(in_folder(command.arg(compiled("toggled", Link::Driver)), base));
+    let mut session = Session::start(in_folder(command.arg(program(base)), base));
     assert_eq!(session.line(), "ready");
     session
 }
@@ -33,12 +43,12 @@ fn name_is_a_command_s_or_a_folder_s_and_belongs_to_one_session() {
     let folder = Folder::new();
     let base = folder.path();
     let first = run(base, "first");
-    let paused = asked(base, &["toggled", "stop"]).expect_code(0);
+    let paused = asked(base, &["targeted", "stop"]).expect_code(0);
     assert!(paused.stdout.starts_with("paused: 1 program, "), "{}", paused.stdout);
     let second = run(base, "second");
-    let refused = asked(base, &["toggled", "start"]).expect_code(2);
+    let refused = asked(base, &["targeted", "start"]).expect_code(2);
     for session in [&first, &second] {
-        assert!(refused.stderr.contains(&format!("{} (run toggled)", session.pid())), "{}", refused.stderr);
+        assert!(refused.stderr.contains(&format!("{} (run targeted)", session.pid())), "{}", refused.stderr);
     }
     assert!(refused.stderr.contains("names 2 sessions") && refused.stdout.is_empty(), "{}", refused.stderr);
     let status = asked(base, &["second", "status", "--json"]).expect_code(0);
@@ -63,7 +73,7 @@ fn all_sessions_have_a_line_each_and_the_worst_exit_code() {
     let mut own: Vec<String> = sessions.iter().map(|session| session.pid().to_string()).collect();
     own.sort_by_key(|pid| pid.parse::<u32>().unwrap());
     let lines = |ended: &Ended| -> Vec<String> {
-        let of_own = |line: &&str| own.iter().any(|pid| line.starts_with(&format!("{pid} (run toggled): ")));
+        let of_own = |line: &&str| own.iter().any(|pid| line.starts_with(&format!("{pid} (run targeted): ")));
         ended.stdout.lines().filter(of_own).map(str::to_owned).collect()
     };
     // A program that has just begun may not have joined yet.

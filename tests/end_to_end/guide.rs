@@ -193,7 +193,7 @@ fn commands_of_the_control_guide_run() {
         ctl(session.pid(), &words).expect_code(0);
         run += 1;
     }
-    assert_eq!(run, 5);
+    assert_eq!(run, 6);
     session.release();
     assert!(session.end().0.success());
 }

@@ -68,6 +68,7 @@ mod report_part;
 mod report_tables;
 mod resolution;
 mod rotation;
+mod run_settings;
 mod sanitizers;
 mod secrets;
 mod sharing;

@@ -39,6 +39,7 @@ pub mod kind {
     pub const EPOCH_BEGIN: u16 = 3;
     pub const GAP: u16 = 4;
     pub const RECORDING: u16 = 5;
+    pub const DEVICE_TIMES: u16 = 6;
 
     pub const LAUNCH: u16 = 16;
     pub const GRAPH_LAUNCH: u16 = 17;
@@ -78,6 +79,8 @@ pub mod flag {
     pub const ASYNC: u8 = 8;
     /// The session was paused: the entry says which device records are not to be counted, and nothing else.
     pub const PAUSED: u8 = 16;
+    /// Device times were off, or being switched: the call has no device record that counts.
+    pub const UNTIMED: u8 = 32;
 }
 
 impl Cell {

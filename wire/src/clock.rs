@@ -118,6 +118,26 @@ pub mod mark {
             Recording { is_on: cell.u8_at(4) != 0, ticks: cell.u64_at(8) }
         }
     }
+
+    /// From here on the process takes device times, or none. One cell, in the service thread's ring.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct DeviceTimes {
+        pub is_on: bool,
+        pub ticks: u64,
+    }
+
+    impl DeviceTimes {
+        pub fn to_cell(&self) -> Cell {
+            let mut cell = Cell::new(kind::DEVICE_TIMES, 1, 0);
+            cell.put_u8(4, self.is_on.into());
+            cell.put_u64(8, self.ticks);
+            cell
+        }
+
+        pub fn from_cell(cell: &Cell) -> DeviceTimes {
+            DeviceTimes { is_on: cell.u8_at(4) != 0, ticks: cell.u64_at(8) }
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -137,6 +157,8 @@ mod tests {
         for is_on in [false, true] {
             let recording = Recording { is_on, ticks: 11 };
             assert_eq!(Recording::from_cell(&recording.to_cell()), recording);
+            let times = DeviceTimes { is_on, ticks: 1 << 40 };
+            assert_eq!(DeviceTimes::from_cell(&times.to_cell()), times);
         }
     }
 }

@@ -32,7 +32,9 @@ pub mod device;
 pub mod graph;
 pub mod handshake;
 pub mod range;
+pub mod reported;
 pub mod ring;
+pub mod run_settings;
 pub mod segment;
 
 /// Major version: readers refuse any other. Bumped when an existing field changes meaning.

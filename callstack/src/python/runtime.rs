@@ -69,9 +69,12 @@ pub fn current() -> Option<&'static Runtime> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// The interpreter and the calling thread's state in it, if its frames can be read.
+/// The interpreter and the calling thread's state in it, if its frames are asked for and can be read.
 #[inline(always)]
 pub fn of_this_thread(session: &Session) -> Option<(&'static Runtime, u64)> {
+    if !session.hook_state().has_python() {
+        return None;
+    }
     let runtime = current()?;
     let state = runtime.thread_state();
     (state != 0 && runtime.is_trusted(session, state)).then_some((runtime, state))

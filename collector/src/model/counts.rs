@@ -33,6 +33,8 @@ pub struct Counts {
     /// Executed copies without a device (from host to host, or of 0 bytes), which have no device times. For
     /// the rules see [`crate::model::host_copies`].
     pub host_to_host: u64,
+    /// Executed operations without device times because these were switched off.
+    pub switched_off: u64,
     /// Device records without valid times.
     pub invalid_timing: u64,
     /// Records that were dropped because their graph launch was recorded both as a whole and by node: the
@@ -65,6 +67,7 @@ impl Default for Counts {
             timed: 0,
             device_ns: 0,
             host_to_host: 0,
+            switched_off: 0,
             invalid_timing: 0,
             doubled_graph_records: 0,
             paused_records: 0,
@@ -116,7 +119,9 @@ impl Counts {
     pub fn select_operation(&mut self, operation: &Operation) {
         self.executed += 1;
         self.device_only += u64::from(operation.call.is_none());
+        let is_switched_off = operation.call.as_ref().is_some_and(|call| call.flags & flag::UNTIMED != 0);
         match operation.timing {
+            None if is_switched_off => self.switched_off += 1,
             Some(timing) => {
                 self.timed += 1;
                 self.device_ns = self.device_ns.saturating_add(timing.duration_ns);
@@ -165,6 +170,7 @@ impl Counts {
         self.timed += other.timed;
         self.device_ns = self.device_ns.saturating_add(other.device_ns);
         self.host_to_host += other.host_to_host;
+        self.switched_off += other.switched_off;
         self.invalid_timing += other.invalid_timing;
         self.paused_records += other.paused_records;
         self.doubled_graph_records += other.doubled_graph_records;

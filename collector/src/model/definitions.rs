@@ -60,6 +60,8 @@ pub struct Definitions {
     notices: Vec<Notice>,
     /// When the process recorded, which all that is made of it covers.
     pub recorded: RecordingIntervals,
+    /// When it took device times.
+    pub timed: RecordingIntervals,
     /// The number of definitions that did not fit or had an invalid id.
     pub refused: u64,
 }

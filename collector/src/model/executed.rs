@@ -1,6 +1,7 @@
 //! Executed operations: completes and counts what the join emits, and passes it to the sink.
 
 use gputrace_wire::call::{Detail, direction};
+use gputrace_wire::cell::flag;
 
 use crate::model::correlate::JoinOutcome;
 use crate::model::counts::Counts;
@@ -95,7 +96,10 @@ impl<S: Sink> Out<'_, S> {
 
     /// Emits a call without a record as an executed operation.
     pub fn call_alone(&mut self, call: HostCall) {
-        self.host_copies.add(&call, || self.progress.has_passed(&call, self.definitions));
+        // A record that was left out says nothing of where a copy was made.
+        if call.flags & flag::UNTIMED == 0 {
+            self.host_copies.add(&call, || self.progress.has_passed(&call, self.definitions));
+        }
         let what = match &call.detail {
             Detail::Launch(launch) => What::Kernel(Kernel::launched(launch, self.definitions)),
             Detail::Copy(copy) => What::Copy {

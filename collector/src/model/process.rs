@@ -271,7 +271,9 @@ impl ProcessState {
         if self.ids_are_unreliable.is_none() {
             self.ids_are_unreliable = Some(ids_are_unreliable(&self.definitions));
         }
-        let no_records = self.definitions.rung() == rung::HOOKS && key.correlation == 0;
+        let is_switched_off = call.flags & flag::UNTIMED != 0;
+        self.counts.switched_off += u64::from(is_switched_off);
+        let no_records = is_switched_off || self.definitions.rung() == rung::HOOKS && key.correlation == 0;
         let mut out = out!(self, sink);
         if no_records {
             out.without_record(host);

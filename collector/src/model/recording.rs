@@ -63,6 +63,28 @@ pub fn all_intervals(totals: &Totals) -> Vec<(u64, u64)> {
     union(of_each.collect())
 }
 
+/// When any process recorded with device times; `None` if these were never switched.
+pub fn timed_intervals(totals: &Totals) -> Option<Vec<(u64, u64)>> {
+    let was_switched = totals.processes.iter().any(|process| process.definitions.timed.was_paused());
+    let of_each = totals.processes.iter().flat_map(|process| {
+        let (from, to) = (process.begin.start_monotonic_ns, process.last_seen_ns);
+        let definitions = &process.definitions;
+        common(&definitions.recorded.between(from, to), &definitions.timed.between(from, to))
+    });
+    was_switched.then(|| union(of_each.collect()))
+}
+
+/// What two lists of intervals have in common.
+fn common(some: &[(u64, u64)], others: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let pairs = some.iter().flat_map(|one| {
+        // Both are in order.
+        let first = others.partition_point(|(_, to)| *to <= one.0);
+        let near = others.iter().skip(first).take_while(|(from, _)| *from < one.1);
+        near.map(|other| (one.0.max(other.0), one.1.min(other.1)))
+    });
+    pairs.collect()
+}
+
 /// The intervals in which any of several processes recorded, in order, those that touch as one.
 fn union(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     intervals.sort_unstable();
@@ -79,6 +101,16 @@ fn union(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn common_part_of_intervals() {
+        let some = [(10, 20), (30, 60), (70, 80)];
+        assert_eq!(
+            common(&some, &[(0, 12), (15, 40), (50, 75)]),
+            [(10, 12), (15, 20), (30, 40), (50, 60), (70, 75)]
+        );
+        assert_eq!(common(&some, &[]), []);
+    }
 
     #[test]
     fn intervals_begin_and_end_with_the_changes() {

@@ -33,7 +33,7 @@ impl Process {
     pub(super) fn untimed(&self) -> [(Untimed, u64); 2] {
         let missing = match self.definitions.rung() {
             rung::HOOKS | rung::WINDOWS => 0,
-            _ => self.counts.on_devices().saturating_sub(self.counts.timed),
+            _ => self.counts.on_devices().saturating_sub(self.counts.timed + self.counts.switched_off),
         };
         let unusable = self.counts.invalid_timing.min(missing);
         let cause = match self.end {

@@ -20,7 +20,7 @@ use crate::report::{
     DeviceMetricsReport, FindingsReport, MemoryReport, SeriesReport, ranges, recording, streams, threads,
 };
 use crate::report::{
-    anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times,
+    anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times, switched_times,
 };
 use crate::trace_file::{Damage, DamageReason};
 
@@ -86,6 +86,7 @@ impl Report {
             series,
             paused: recording::paused(totals),
             device_times: device_times(totals),
+            switched_times: switched_times::switched_times(totals),
             device_time_coverage: counts.device_time_coverage(),
             counts: ReportCounts {
                 launches: counts.launches,

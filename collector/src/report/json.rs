@@ -9,7 +9,8 @@ use crate::aggregate::{Durations, Weight};
 use crate::report::{
     AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
     GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, NoLineReport,
-    PartReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport, StreamReport, ThreadReport,
+    PartReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport, StreamReport, SwitchedTimesReport,
+    ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -46,6 +47,9 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub findings: Option<FindingsReport>,
     pub device_times: DeviceTimes,
+    /// Sessions whose device times were switched while they ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switched_times: Option<SwitchedTimesReport>,
     pub device_time_coverage: f64,
     #[serde(flatten)]
     pub counts: ReportCounts,

@@ -45,11 +45,16 @@ impl Report {
             (range.calls, range.open, range.host_total_ns, range.marks) = (0, 0, 0, 0);
         }
         let counts = &mut self.counts;
-        let on_devices = counts.executed_operations.saturating_sub(counts.host_to_host);
+        let switched = self.switched_times.as_ref().map_or(0, |times| times.switched_off_operations);
+        let on_devices = counts.executed_operations.saturating_sub(counts.host_to_host + switched);
         counts.untimed_operations = match self.device_times {
             DeviceTimes::Partial => on_devices.saturating_sub(counts.timed_operations),
             DeviceTimes::Full | DeviceTimes::Windows | DeviceTimes::None => 0,
         };
+        if part.from_ns.is_some() || part.to_ns.is_some() {
+            // Its intervals are those of the whole.
+            self.switched_times = None;
+        }
         self.part = Some(part);
         self
     }

@@ -42,6 +42,17 @@ pub struct RecordedInterval {
     pub end_ns: u64,
 }
 
+/// Intervals since the begin of the first session, and how many are left out.
+pub(super) fn in_session(totals: &Totals, intervals: &[(u64, u64)]) -> (Vec<RecordedInterval>, u64) {
+    let begins = totals.sessions.iter().map(|session| session.begin.monotonic_ns);
+    let begin_ns = begins.min().unwrap_or(0);
+    let shown = intervals.iter().take(INTERVALS_MAX).map(|(from, to)| RecordedInterval {
+        begin_ns: from.saturating_sub(begin_ns),
+        end_ns: to.saturating_sub(begin_ns),
+    });
+    (shown.collect(), intervals.len().saturating_sub(INTERVALS_MAX) as u64)
+}
+
 pub(super) fn paused(totals: &Totals) -> Option<PausedReport> {
     let [launches, graph_launches, copies, memsets, waits] = [
         Counter::PausedLaunches,
@@ -64,21 +75,13 @@ pub(super) fn paused(totals: &Totals) -> Option<PausedReport> {
     {
         return None;
     }
-    let begins = totals.sessions.iter().map(|session| session.begin.monotonic_ns);
-    let begin_ns = begins.min().unwrap_or(0);
     let intervals = intervals.unwrap_or_else(|| all_intervals(totals));
     let left_out: u64 = totals.processes.iter().map(|process| process.definitions.recorded.left_out).sum();
+    let (shown, more) = in_session(totals, &intervals);
     Some(PausedReport {
         recorded_ns: intervals.iter().map(|(from, to)| to - from).sum(),
-        intervals_left_out: left_out + intervals.len().saturating_sub(INTERVALS_MAX) as u64,
-        intervals: intervals
-            .iter()
-            .take(INTERVALS_MAX)
-            .map(|(from, to)| RecordedInterval {
-                begin_ns: from.saturating_sub(begin_ns),
-                end_ns: to.saturating_sub(begin_ns),
-            })
-            .collect(),
+        intervals_left_out: left_out + more,
+        intervals: shown,
         paused_launches: launches,
         paused_graph_launches: graph_launches,
         paused_copies: copies,

@@ -251,7 +251,8 @@ impl Report {
             _ => format!("{} of {on_devices}", percent(self.device_time_coverage)),
         };
         let mode = if self.device_times == DeviceTimes::Windows { ", in windows" } else { "" };
-        page.fact("Timed", &(coverage + mode));
+        let switched = self.switched_times.as_ref().map(|switched| switched.words(self.wall_ns));
+        page.fact("Timed", &(coverage + mode + &switched.unwrap_or_default()));
         if counts.host_to_host > 0 {
             let copies = plural(counts.host_to_host, "copy", "copies");
             page.fact("By the CPU", &format!("{copies} from host to host, which have no device times"));

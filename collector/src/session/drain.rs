@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gputrace_wire::atomic::Ordering;
+use gputrace_wire::atomic::{AtomicU32, Ordering};
+use gputrace_wire::control::Control;
 use gputrace_wire::handshake::{self, Head};
 use gputrace_wire::segment::kind as segment_kind;
 use rustix::io::Errno;
@@ -15,6 +16,7 @@ use rustix::net::{SocketFlags, accept_with};
 
 use crate::batch::{Batch, ProcessEnd};
 use crate::session::death::Death;
+use crate::session::live_order::ReportedState;
 use crate::session::names::Names;
 use crate::session::peer::{self, Credentials, PacketBuffer, Received};
 use crate::session::ready::Ready;
@@ -140,7 +142,7 @@ impl Drain {
             let ready = self.wait(pause);
             let heard = self.hear(&ready);
             let turn = self.drain();
-            self.pass_on_recording();
+            self.pass_on_orders();
             self.write_names(false);
             self.end_those_that_are_over();
             let all_left = self.single || self.next_number > 0;
@@ -158,6 +160,7 @@ impl Drain {
             let looks = self.shared.take_looks();
             if !looks.is_empty() {
                 self.flush();
+                self.note_states();
                 self.out.step(Step::Look(looks));
             }
             pause = match turn {
@@ -421,27 +424,48 @@ impl Drain {
         self.pending.is_empty() && !self.tracked.iter().any(runs_on)
     }
 
-    /// Passes the order to pause or to record on to all processes.
-    fn pass_on_recording(&self) {
+    /// Passes orders to pause or to record, and settings, on to all processes.
+    fn pass_on_orders(&self) {
         let order = self.shared.recording();
-        if order.wanted == 0
-            || order.applied == order.wanted
-                && order.waiting.is_empty()
-                && self.tracked.len() == order.processes
-        {
-            return;
+        if !order.is_settled(self.tracked.len()) {
+            let passed =
+                self.pass_on(order.wanted, |control| (&control.recording_wanted, &control.recording_done));
+            self.note_states();
+            self.shared.note_recording(order.wanted, passed);
         }
+        let order = self.shared.settings();
+        if !order.is_settled(self.tracked.len()) {
+            let passed =
+                self.pass_on(order.wanted, |control| (&control.settings_wanted, &control.settings_done));
+            self.note_states();
+            self.shared.note_settings(order.wanted, passed);
+        }
+    }
+
+    /// How many processes have an order in effect, and which do not.
+    fn pass_on(
+        &self,
+        wanted: u32,
+        words: impl Fn(&Control) -> (&AtomicU32, &AtomicU32),
+    ) -> (usize, Vec<u32>) {
         let (mut done, mut waiting) = (0, Vec::new());
         for process in self.tracked.iter().filter(|process| runs_on(process)) {
-            let control = process.primary().control();
+            let (to, answer) = words(process.primary().control());
             // SYNC: pairs with the service thread's Acquire load. That thread looks about every 50 ms.
-            control.recording_wanted.store(order.wanted, Ordering::Release);
-            match control.recording_done.load(Ordering::Acquire) == order.wanted {
+            to.store(wanted, Ordering::Release);
+            match answer.load(Ordering::Acquire) == wanted {
                 true => done += 1,
                 false => waiting.push(process.pid),
             }
         }
-        self.shared.note_recording(order.wanted, done, waiting);
+        (done, waiting)
+    }
+
+    /// Keeps what the running processes report, for those who ask.
+    fn note_states(&self) {
+        let running = self.tracked.iter().filter(|process| runs_on(process));
+        let states = running.map(|process| ReportedState::read(process.pid, process.primary().control()));
+        self.shared.note_states(states);
     }
 
     fn ask_for_flush(&self) {

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
 use gputrace_wire::atomic::Ordering;
+use gputrace_wire::run_settings::RunSettings;
 use serde::Serialize;
 
 use crate::flight_recorder::{DumpReason, DumpRequest};
 use crate::session::death::Death;
+use crate::session::live_order::{LiveOrder, OrderedBy, ReportedState};
 use crate::session::shared::Shared;
 use crate::session::status::{SharedStatus, Status};
 use crate::stream::clock::monotonic_ns;
@@ -45,6 +47,27 @@ pub struct RecordingChange {
     pub unanswered: Vec<u32>,
 }
 
+/// What came of a change of settings.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct SettingsChange {
+    /// As in [`RecordingChange`].
+    pub at_s: f64,
+    pub processes: usize,
+    pub unanswered: Vec<u32>,
+    /// Process ids of those that cannot change so.
+    pub refused: Vec<u32>,
+}
+
+/// What the session's processes do with their calls.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct RecordingNow {
+    /// `None` if some record and some are paused, or if no process runs and nothing was ordered.
+    pub recording: Option<bool>,
+    /// Who gave the last order; `None` if there was none.
+    pub ordered_by: Option<OrderedBy>,
+    pub processes: Vec<ReportedState>,
+}
+
 impl Handle {
     /// Requests a dump and does not wait for it.
     pub fn dump(&self, reason: DumpReason) {
@@ -68,19 +91,10 @@ impl Handle {
     }
 
     /// Pauses the session's processes, or makes them record, and waits until they all do, `limit` at most.
-    pub fn set_recording(&self, is_on: bool, limit: Duration) -> RecordingChange {
+    pub fn set_recording(&self, is_on: bool, by: OrderedBy, limit: Duration) -> RecordingChange {
         let before = self.shared.recording().wanted;
-        let wanted = self.shared.order_recording(!is_on);
-        let deadline = Instant::now() + limit;
-        let order = loop {
-            let order = self.shared.recording();
-            // A later order takes this one's place.
-            let is_done = order.applied == wanted && order.waiting.is_empty() || order.wanted != wanted;
-            if is_done || Instant::now() >= deadline {
-                break order;
-            }
-            thread::sleep(RECORDING_STEP);
-        };
+        let wanted = self.shared.order_recording(!is_on, by);
+        let order = wait_for(wanted, limit, || self.shared.recording());
         if !is_on {
             // What was recorded until then is in the trace, for those who read it next: the first status may
             // be of a round of reading that began before.
@@ -96,6 +110,58 @@ impl Handle {
         }
     }
 
+    /// Changes settings of the session's processes, and waits until all have changed, `limit` at most.
+    pub fn set(&self, change: RunSettings, limit: Duration) -> SettingsChange {
+        let wanted = self.shared.order_settings(change);
+        let order = wait_for(wanted, limit, || self.shared.settings());
+        let cannot = |state: &ReportedState| {
+            !order.waiting.contains(&state.pid) && state.settings.changed_by(change) != state.settings
+        };
+        SettingsChange {
+            at_s: self.seconds(),
+            processes: order.processes,
+            refused: self
+                .shared
+                .states()
+                .iter()
+                .filter(|state| cannot(state))
+                .map(|state| state.pid)
+                .collect(),
+            unanswered: order.waiting,
+        }
+    }
+
+    /// What the session's processes do with their calls now.
+    pub fn recording_now(&self) -> RecordingNow {
+        let processes = self.shared.states();
+        let order = self.shared.recording();
+        let ordered = (order.wanted != 0).then_some(order.wanted & 1 == 0);
+        let reported: Vec<bool> = processes.iter().filter_map(|process| process.recording).collect();
+        let recording = match reported.split_first() {
+            None => ordered,
+            Some((first, rest)) => rest.iter().all(|other| other == first).then_some(*first),
+        };
+        RecordingNow { recording, ordered_by: ordered.map(|_| self.shared.ordered_by()), processes }
+    }
+
+    /// The settings that are the same in all processes that run; those of the last order if none runs.
+    pub fn settings(&self) -> RunSettings {
+        fn same<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
+            let first = values.next()?;
+            values.all(|other| other == first).then_some(first)
+        }
+        let processes: Vec<RunSettings> =
+            self.shared.states().iter().map(|process| process.settings).collect();
+        if processes.is_empty() {
+            return RunSettings::from_word(self.shared.settings().wanted);
+        }
+        RunSettings {
+            stacks: same(processes.iter().map(|process| process.stacks)).flatten(),
+            device_times: same(processes.iter().map(|process| process.device_times)).flatten(),
+            torch_ops: same(processes.iter().map(|process| process.torch_ops)).flatten(),
+        }
+    }
+
     /// Seconds since the session's begin: the time of `--from` and `--to`.
     pub fn seconds(&self) -> f64 {
         monotonic_ns().saturating_sub(self.begin_ns) as f64 / 1e9
@@ -106,9 +172,9 @@ impl Handle {
         Some(since(self.shared.first_joined_ns()?))
     }
 
-    /// How long ago the session was last ordered to record; `None` if it never was.
+    /// How long ago the session was first ordered to record; `None` if it never was.
     pub fn since_start_order(&self) -> Option<Duration> {
-        Some(self.shared.recording().started_ns).filter(|ns| *ns != 0).map(since)
+        self.shared.started_ns().map(since)
     }
 
     /// Whether the last capture range of one of the session's programs has ended.
@@ -136,6 +202,20 @@ impl Handle {
             let _ = done.recv_timeout(LOOK_LIMIT);
         }
         self.status.status()
+    }
+}
+
+/// Waits until all processes have an order in effect, `limit` at most, or until a later order takes its
+/// place.
+fn wait_for(wanted: u32, limit: Duration, now: impl Fn() -> LiveOrder) -> LiveOrder {
+    let deadline = Instant::now() + limit;
+    loop {
+        let order = now();
+        let is_done = order.applied == wanted && order.waiting.is_empty() || order.wanted != wanted;
+        if is_done || Instant::now() >= deadline {
+            return order;
+        }
+        thread::sleep(RECORDING_STEP);
     }
 }
 

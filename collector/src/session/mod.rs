@@ -13,6 +13,7 @@ mod drain;
 mod handle;
 mod last;
 mod listener;
+mod live_order;
 mod names;
 mod peer;
 mod processing;
@@ -34,8 +35,9 @@ mod hostile_tests;
 mod tests;
 
 pub use device_sampling::DeviceSampler;
-pub use handle::Handle;
+pub use handle::{Handle, RecordingNow, SettingsChange};
 pub use listener::listen_for_talk;
+pub use live_order::{BY_ORDER, OrderedBy, ReportedState};
 pub use names::command_line;
 pub use peer::is_own_peer;
 pub use recorder::{FlightConfig, ProcessSource, Recorder, RecorderConfig, Recording};

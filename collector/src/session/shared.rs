@@ -6,17 +6,21 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use gputrace_wire::atomic::{AtomicU32, AtomicU64, Ordering};
+use gputrace_wire::run_settings::RunSettings;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::Error;
 use crate::flight_recorder::DumpRequest;
 use crate::session::death::Death;
+use crate::session::live_order::{LiveOrder, OrderedBy, ReportedState};
 use crate::stream::clock::monotonic_ns;
 
 /// The most dumps that are requested and not yet begun.
 const DUMPS_WAITING: usize = 4;
 /// The most requests for a new status that are not yet answered.
 const LOOKS_WAITING: usize = 16;
+/// The most processes whose reports are kept.
+const STATES_MAX: usize = 200;
 /// The most refusals that are kept; further ones are counted.
 const REFUSED_MAX: usize = 100;
 
@@ -40,26 +44,18 @@ pub(super) struct Shared {
     looks: Mutex<Option<Vec<Sender<()>>>>,
     /// The last process that was reaped, and how it died.
     death: Mutex<Option<(u32, Death)>>,
-    recording: Mutex<RecordingOrder>,
+    recording: Mutex<LiveOrder>,
+    settings: Mutex<LiveOrder>,
+    /// Who gave the last order to record or to pause.
+    ordered_by: Mutex<OrderedBy>,
+    /// CLOCK_MONOTONIC of the first order to record; 0 if there was none.
+    started_ns: AtomicU64,
+    /// What the running processes report, at most [`STATES_MAX`] of them.
+    states: Mutex<Vec<ReportedState>>,
     /// CLOCK_MONOTONIC when the first program joined; 0 until then.
     first_joined_ns: AtomicU64,
     /// Whether the last capture range of a program has ended.
     pub capture_is_over: AtomicU32,
-}
-
-/// Whether the session's processes are to record, and who has not changed yet.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RecordingOrder {
-    /// As [`gputrace_wire::control::Control::recording_wanted`]; 0 until the first order.
-    pub wanted: u32,
-    /// The order that `processes` and `waiting` are about.
-    pub applied: u32,
-    /// How many processes have the order in effect.
-    pub processes: usize,
-    /// Process ids of those that have not.
-    pub waiting: Vec<u32>,
-    /// CLOCK_MONOTONIC of the last order to record; 0 if there was none.
-    pub started_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +86,11 @@ impl Shared {
             dumps: Mutex::new(Some(Vec::new())),
             looks: Mutex::new(Some(Vec::new())),
             death: Mutex::new(None),
-            recording: Mutex::new(RecordingOrder::default()),
+            recording: Mutex::new(LiveOrder::default()),
+            settings: Mutex::new(LiveOrder::default()),
+            ordered_by: Mutex::new(OrderedBy::default()),
+            started_ns: AtomicU64::new(0),
+            states: Mutex::new(Vec::new()),
             first_joined_ns: AtomicU64::new(0),
             capture_is_over: AtomicU32::new(0),
         })
@@ -102,11 +102,13 @@ impl Shared {
     }
 
     /// Orders all processes, and those that join later, to pause or to record. Returns the order's number.
-    pub fn order_recording(&self, is_paused: bool) -> u32 {
+    pub fn order_recording(&self, is_paused: bool, by: OrderedBy) -> u32 {
         let mut order = lock(&self.recording);
         order.wanted = ((order.wanted >> 1).wrapping_add(1) << 1) | u32::from(is_paused);
+        *lock(&self.ordered_by) = by;
         if !is_paused {
-            order.started_ns = monotonic_ns();
+            let now_ns = monotonic_ns();
+            let _ = self.started_ns.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed);
         }
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         order.wanted
@@ -122,14 +124,47 @@ impl Shared {
         Some(self.first_joined_ns.load(Ordering::Relaxed)).filter(|ns| *ns != 0)
     }
 
-    pub fn recording(&self) -> RecordingOrder {
+    pub fn recording(&self) -> LiveOrder {
         lock(&self.recording).clone()
     }
 
-    /// Notes for which processes the order is in effect.
-    pub fn note_recording(&self, applied: u32, processes: usize, waiting: Vec<u32>) {
+    pub fn ordered_by(&self) -> OrderedBy {
+        *lock(&self.ordered_by)
+    }
+
+    pub fn started_ns(&self) -> Option<u64> {
+        Some(self.started_ns.load(Ordering::Relaxed)).filter(|ns| *ns != 0)
+    }
+
+    /// Orders all processes, and those that join later, to change settings. Returns the order's number.
+    pub fn order_settings(&self, change: RunSettings) -> u32 {
+        let mut order = lock(&self.settings);
+        order.wanted = change.next_order(order.wanted);
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        order.wanted
+    }
+
+    pub fn settings(&self) -> LiveOrder {
+        lock(&self.settings).clone()
+    }
+
+    /// Notes for which processes the order `applied` is in effect.
+    pub fn note_recording(&self, applied: u32, (processes, waiting): (usize, Vec<u32>)) {
         let mut order = lock(&self.recording);
         (order.applied, order.processes, order.waiting) = (applied, processes, waiting);
+    }
+
+    pub fn note_settings(&self, applied: u32, (processes, waiting): (usize, Vec<u32>)) {
+        let mut order = lock(&self.settings);
+        (order.applied, order.processes, order.waiting) = (applied, processes, waiting);
+    }
+
+    pub fn note_states(&self, states: impl Iterator<Item = ReportedState>) {
+        *lock(&self.states) = states.take(STATES_MAX).collect();
+    }
+
+    pub fn states(&self) -> Vec<ReportedState> {
+        lock(&self.states).clone()
     }
 
     pub fn order_dump(&self, request: DumpRequest) -> Result<(), &'static str> {

@@ -71,7 +71,7 @@ fn rank(cells: &[Cell]) -> u8 {
         match first.kind() {
             kind::ANCHOR => return 0,
             kind::DEVICE_KERNEL..=47 => return 2,
-            kind::THREAD_BEGIN | kind::EPOCH_BEGIN | kind::GAP | kind::RECORDING => {}
+            kind::THREAD_BEGIN | kind::EPOCH_BEGIN | kind::GAP | kind::RECORDING | kind::DEVICE_TIMES => {}
             _ => return 1,
         }
         rest = rest.get(usize::from(first.cells()).max(1)..).unwrap_or(&[]);

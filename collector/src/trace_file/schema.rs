@@ -120,6 +120,7 @@ pub fn fields(kind: u16, cells: u8) -> Option<&'static [Field]> {
             | kind::EPOCH_BEGIN
             | kind::GAP
             | kind::RECORDING
+            | kind::DEVICE_TIMES
             | kind::GRAPH_NODE,
             1,
         ) => MARK,
@@ -159,6 +160,6 @@ mod tests {
                 assert!(covered.iter().all(|count| *count == 1), "kind {kind}: {covered:?}");
             }
         }
-        assert_eq!(known, 20);
+        assert_eq!(known, 21);
     }
 }

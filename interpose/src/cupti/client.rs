@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::unix::ffi::OsStrExt;
 
 use cupti_sys::cupti::{ApiVersion, CUptiResult, result_name};
-use gputrace_producer::session::{Recording, Session};
+use gputrace_producer::hook_state::{Recording, Timing};
+use gputrace_producer::session::Session;
 use gputrace_producer::{session, stderr};
 use gputrace_wire::definition::{kind, library_role, rung};
 
@@ -100,6 +101,7 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
     callbacks::enable_for_tracer(root);
     // A session that begins paused needs no records yet.
     if session.recording() == Recording::On
+        && session.timing() == Timing::On
         && let Err(error) = kinds::request_base(root)
     {
         return undo("enabling kernel, copy and fill records", error);

@@ -48,6 +48,8 @@ use crate::lifecycle::device_times::DeviceTimes;
 pub static DEVICE_TIMES: DeviceTimes = DeviceTimes {
     start: client::start,
     turn: client::turn,
+    switch: pause::switch_times,
+    are_on: pause::has_times,
     finish: client::finish,
     graph_number: nodes::graph_number,
     run_call: guest::own_calls::hide,

@@ -1,9 +1,13 @@
-//! Pausing a session, and going on: what changes in the hooks and in CUPTI, in which order.
+//! Pausing a session, and going on, with or without device times: what changes in the hooks and in CUPTI, in
+//! which order.
 //!
 //! ```text
 //!  On ──► Marked ──(some turns of the service thread)──► base kinds off ──► Off
 //!  Off ──► Marked ──► base kinds on ──► On
 //! ```
+//!
+//! [`Recording`] takes these steps as the session is paused, and [`Timing`] as device times are switched. The
+//! base kinds are on only while neither is off.
 //!
 //! While calls are marked, CUPTI may still deliver records of them; the mark says which these are, so that a
 //! reader of the trace leaves out the records of all calls that were not recorded. The kind of whole graphs
@@ -14,12 +18,14 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use gputrace_producer::session::{Recording, Session};
+use gputrace_producer::hook_state::{Recording, Timing};
+use gputrace_producer::session::Session;
 use gputrace_producer::{clock, system, thread};
 use gputrace_wire::clock::mark;
 
 use super::kinds;
 use super::root::{self, Root};
+use crate::hook::beginning;
 use crate::hook::capture::Switch;
 
 /// Turns of the service thread between the last recorded call and the switch of CUPTI's kinds. What was
@@ -29,6 +35,8 @@ const TURNS_MARKED: u32 = 3;
 /// The generation of the session of which it is written that it began paused.
 static NOTED_FOR: AtomicU32 = AtomicU32::new(0);
 static TURNS_LEFT: AtomicU32 = AtomicU32::new(0);
+/// The same for device times.
+static TIMING_TURNS_LEFT: AtomicU32 = AtomicU32::new(0);
 /// By CUPTI's clock: when the base kinds went off last, and when they went on after that.
 static OFF_NS: AtomicU64 = AtomicU64::new(0);
 static ON_NS: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -134,41 +142,90 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
         LATE_OFF if session.recording() == Recording::On => drop(pause(session, root)),
         _ => {}
     }
+    if beginning::delay_is_over(session) {
+        go_on(session, root);
+    }
     let control = session.control();
     // SYNC: pairs with the collector's Release store.
     let wanted = control.recording_wanted.load(Ordering::Acquire);
-    if wanted == control.recording_done.load(Ordering::Relaxed) {
+    let done = control.recording_done.load(Ordering::Relaxed);
+    if wanted == done {
         // What a hook has begun.
         if session.recording() == Recording::Marked {
             pause(session, root);
         }
-        return;
+        return beginning::report(session, done != 0);
     }
     let is_done = if wanted & 1 == 1 { pause(session, root) } else { go_on(session, root) };
+    beginning::report(session, is_done || done != 0);
     if is_done {
+        // SYNC: pairs with the collector's Acquire load: it sees the report of this order.
         control.recording_done.store(wanted, Ordering::Release);
     }
+}
+
+/// A step towards device times, or towards none; called at turns of the service thread until it returns true.
+/// Where CUPTI is not used, there is nothing to switch.
+pub fn switch_times(session: &'static Session, is_on: bool) -> bool {
+    let Some(root) = root::of_tracer() else { return true };
+    // A hook that switches now is done by the next turn, and so is a pause, after some.
+    let Some(_switching) = Switching::try_take() else { return false };
+    let recording = session.recording();
+    match (session.timing(), is_on) {
+        (Timing::On, true) | (Timing::Off, false) => return true,
+        _ if recording == Recording::Marked => return false,
+        (Timing::Marked | Timing::Off, true) => {
+            if recording == Recording::On {
+                session.set_timing(Timing::Marked);
+                turn_on(session, root);
+            }
+            session.set_timing(Timing::On);
+            note_times(session, true);
+        }
+        (Timing::On, false) => {
+            note_times(session, false);
+            session.set_timing(Timing::Marked);
+            TIMING_TURNS_LEFT.store(TURNS_MARKED, Ordering::Relaxed);
+            return false;
+        }
+        (Timing::Marked, false) => {
+            let left = TIMING_TURNS_LEFT.load(Ordering::Relaxed);
+            // While the session is paused the kinds are off already.
+            if recording == Recording::On {
+                if left > 0 {
+                    TIMING_TURNS_LEFT.store(left - 1, Ordering::Relaxed);
+                    return false;
+                }
+                turn_off(root);
+            }
+            session.set_timing(Timing::Off);
+        }
+    }
+    true
+}
+
+/// Whether operations that are recorded now get device times, or will once the session goes on.
+pub fn has_times(session: &Session) -> bool {
+    root::of_tracer().is_some() && session.timing() == Timing::On
 }
 
 fn pause(session: &'static Session, root: Option<&Root>) -> bool {
     match (session.recording(), root) {
         (Recording::Off, _) => return true,
-        (Recording::On, Some(_)) => {
+        (Recording::On, Some(_)) if session.timing() != Timing::Off => {
             session.set_recording(Recording::Marked);
             note(session, false);
             TURNS_LEFT.store(TURNS_MARKED, Ordering::Relaxed);
             return false;
         }
-        (Recording::On, None) => note(session, false),
+        (Recording::On, _) => note(session, false),
         (Recording::Marked, Some(root)) => {
             let left = TURNS_LEFT.load(Ordering::Relaxed);
             if left > 0 {
                 TURNS_LEFT.store(left - 1, Ordering::Relaxed);
                 return false;
             }
-            kinds::withdraw_base(root);
-            OFF_NS.store(root.now_ns(), Ordering::Relaxed);
-            ON_NS.store(u64::MAX, Ordering::Relaxed);
+            turn_off(root);
         }
         // CUPTI was left meanwhile.
         (Recording::Marked, None) => {}
@@ -180,6 +237,7 @@ fn pause(session: &'static Session, root: Option<&Root>) -> bool {
 fn go_on(session: &'static Session, root: Option<&Root>) -> bool {
     match (session.recording(), root) {
         (Recording::On, _) => return true,
+        _ if session.timing() == Timing::Off => {}
         (Recording::Off, Some(root)) => {
             session.set_recording(Recording::Marked);
             turn_on(session, root);
@@ -198,6 +256,18 @@ fn turn_on(session: &'static Session, root: &Root) {
         session.notice(1, 0, b"CUPTI refuses to record again after a pause: host times only");
     }
     ON_NS.store(root.now_ns(), Ordering::Relaxed);
+}
+
+fn turn_off(root: &Root) {
+    kinds::withdraw_base(root);
+    OFF_NS.store(root.now_ns(), Ordering::Relaxed);
+    ON_NS.store(u64::MAX, Ordering::Relaxed);
+}
+
+/// Writes from when on the process takes device times, or none.
+fn note_times(session: &'static Session, is_on: bool) {
+    let mark = mark::DeviceTimes { is_on, ticks: clock::now() };
+    thread::with(|slot| slot.emit(session, &[mark.to_cell()]));
 }
 
 /// Writes from when on the process records, or is paused.

@@ -18,17 +18,25 @@ static NEXT_DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Called at a session's start, before its tables are made: reads whether native frames are requested.
 pub fn prepare() {
-    let asked = settings::get(settings::STACKS).is_some_and(|value| {
-        value.to_bytes().split(|byte| *byte == b',').any(|source| source.trim_ascii() == b"native")
-    });
-    if asked {
+    surroundings::ask_for(false);
+    if settings::asks_for_stacks(b"native", false) {
+        request();
+    }
+}
+
+/// Requests native frames, for the rest of the session: what is known of code addresses must be kept right
+/// also while they are switched off.
+pub fn request() {
+    if !surroundings::is_asked_for() {
         // Available from glibc 2.35 on. Before that, the kernel is asked for the mappings.
         let found = libc_symbols::in_libc(c"_dl_find_object");
         // SAFETY: null or libc's function of that name; libc is never unloaded.
         unsafe { surroundings::set_find_object(found) };
         bounds::look_at_first();
+        UNLOADED.store(loaded::counts().unloaded, Ordering::Relaxed);
+        surroundings::library_closes();
+        surroundings::ask_for(true);
     }
-    surroundings::ask_for(asked);
 }
 
 /// Registers an interpreter whose frames are recorded: `symbol` is an address in it, and `evaluation` is

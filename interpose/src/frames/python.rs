@@ -21,11 +21,17 @@ static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Called at a session's start: reads whether Python's frames are requested (the default). The environment
 /// is not read later, because the program's threads may be changing it.
 pub fn prepare() {
-    let asked = settings::get(settings::STACKS).is_none_or(|value| {
-        value.to_bytes().split(|byte| *byte == b',').any(|source| source.trim_ascii() == b"python")
-    });
+    request(settings::asks_for_stacks(b"python", true));
+}
+
+/// Whether Python's frames are requested, from now on. The service thread searches for the interpreter.
+pub fn request(asked: bool) {
     IS_REQUESTED.store(asked, Ordering::Relaxed);
     torch::ask_for(asked);
+}
+
+pub fn are_requested() -> bool {
+    IS_REQUESTED.load(Ordering::Relaxed)
 }
 
 /// Searches for an interpreter if an object was loaded since the last search. Not on the path of a call.

@@ -11,10 +11,12 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use gputrace_producer::session::{self, Recording, Session};
+use gputrace_producer::hook_state::Recording;
+use gputrace_producer::session::{self, Session};
 use gputrace_producer::{system, thread};
 use gputrace_wire::capture_range::{CaptureRange, CaptureRangeEnd};
 use gputrace_wire::counter::Counter;
+use gputrace_wire::reported::Why;
 
 use crate::process::link::Link;
 use crate::process::settings;
@@ -35,6 +37,8 @@ const NONE: u8 = 0;
 const PROFILER: u8 = 1;
 const NVTX: u8 = 2;
 const LAUNCHES: u8 = 3;
+/// Whether the setting names a range, also once all ranges are over.
+static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
 
 /// The process that has read the settings.
 static PREPARED_FOR: AtomicI32 = AtomicI32::new(0);
@@ -76,6 +80,7 @@ pub fn prepare() {
     let range = text(settings::CAPTURE_RANGE).and_then(|text| CaptureRange::parse(text).ok());
     let end = text(settings::CAPTURE_RANGE_END).and_then(|text| CaptureRangeEnd::parse(text).ok());
     let end = end.unwrap_or(CaptureRangeEnd::Stop);
+    IS_ASKED_FOR.store(range.is_some(), Ordering::Relaxed);
     LEFT.store(if range.is_some() { end.ranges() } else { 0 }, Ordering::Relaxed);
     SHUTS_DOWN.store(end == CaptureRangeEnd::StopShutdown, Ordering::Relaxed);
     let mode = match range {
@@ -114,6 +119,18 @@ pub fn count_wanted(session: &'static Session) {
     if OPEN.load(Ordering::Relaxed) != 0 && MODE.load(Ordering::Relaxed) == NVTX {
         session.count(Counter::CaptureRangesBegun, 1);
     }
+}
+
+/// Why the process records or is paused, where ranges decide that.
+pub fn why() -> Option<Why> {
+    if !IS_ASKED_FOR.load(Ordering::Relaxed) {
+        return None;
+    }
+    Some(match (OPEN.load(Ordering::Relaxed), MODE.load(Ordering::Relaxed)) {
+        (0, NONE) => Why::RangesOver,
+        (0, _) => Why::RangeAwaited,
+        _ => Why::RangeOpen,
+    })
 }
 
 pub fn profiler_starts() {

@@ -6,9 +6,11 @@
 //! | `description` | what a call did, as `describe` fills it in |
 //! | `capture` | ranges that alone are recorded |
 //! | `captures` | whether a call's work is executed or becomes a graph's |
+//! | `beginning` | whether a session begins paused, and what it reports of that |
 //! | `nodes` | the graph nodes that a call made |
 //! | `pause` | what becomes of a call while the session is paused |
 
+pub mod beginning;
 pub mod capture;
 pub mod captures;
 pub mod description;

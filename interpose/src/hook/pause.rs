@@ -1,7 +1,9 @@
 //! What becomes of a call while the session is paused: it is counted by kind, and marked in the thread's ring
-//! where a device record of it may come, so that the reader of the trace leaves the record out.
+//! where a device record of it may come, so that the reader of the trace leaves the record out. The same mark
+//! stands beside calls that are recorded while device times are off.
 
-use gputrace_producer::session::{Recording, Session};
+use gputrace_producer::hook_state::{HookState, Recording, Timing};
+use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::{flag, kind};
@@ -14,7 +16,8 @@ pub struct At {
     pub start_ticks: u64,
     pub duration_ticks: u64,
     pub correlation: u32,
-    /// What hooks did when the call began.
+    /// What hooks did when the call began, and what this one did with it.
+    pub state: HookState,
     pub recording: Recording,
 }
 
@@ -37,17 +40,41 @@ pub fn passes_over(session: &'static Session, slot: &Slot, description: &Descrip
     let states = [at.recording, session.recording()];
     let may_have_record =
         description.kind == kind::GRAPH_LAUNCH || states.iter().any(|state| *state != Recording::Off);
-    if may_have_record && at.correlation != 0 {
-        let call = Call {
-            kind: description.kind,
-            flags: description.flags | flag::PAUSED,
-            start_ticks: at.start_ticks,
-            duration_ticks: at.duration_ticks,
-            correlation: at.correlation,
-            detail: description.detail,
-            ..Call::default()
-        };
-        slot.emit(session, &[call.to_cell()]);
+    if may_have_record {
+        mark(session, slot, description, &at);
     }
     true
+}
+
+/// Whether a call that succeeded and is recorded has no device time, because device times were off at its
+/// begin or its end. If a device record of it may come, the call is marked.
+#[cold]
+#[inline(never)]
+pub fn is_untimed(session: &'static Session, slot: &Slot, description: &Description, at: &At) -> bool {
+    if !matches!(description.kind, kind::LAUNCH | kind::GRAPH_LAUNCH | kind::COPY | kind::FILL) {
+        return false;
+    }
+    let states = [at.state, session.hook_state()];
+    // The kind of whole graphs is never off.
+    if description.kind == kind::GRAPH_LAUNCH || states.iter().any(|state| state.timing() != Timing::Off) {
+        mark(session, slot, description, at);
+    }
+    true
+}
+
+/// Writes an entry by which the reader of the trace leaves out the call's device records.
+fn mark(session: &'static Session, slot: &Slot, description: &Description, at: &At) {
+    if at.correlation == 0 {
+        return;
+    }
+    let call = Call {
+        kind: description.kind,
+        flags: description.flags | flag::PAUSED,
+        start_ticks: at.start_ticks,
+        duration_ticks: at.duration_ticks,
+        correlation: at.correlation,
+        detail: description.detail,
+        ..Call::default()
+    };
+    slot.emit(session, &[call.to_cell()]);
 }

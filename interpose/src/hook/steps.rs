@@ -8,7 +8,8 @@
 //!    of a handle may make system calls; it keeps errno.
 
 use gputrace_callstack::active_span::{self, Works};
-use gputrace_producer::session::{Recording, Session};
+use gputrace_producer::hook_state::Recording;
+use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
 use gputrace_producer::{clock, session, thread};
 use gputrace_wire::call::{Call, Detail, operation};
@@ -51,10 +52,14 @@ pub fn around(
             return original();
         };
         let sampled = slot.samples_cost().then(clock::now);
-        let (recording, ends_range) =
-            session.recording_or(|recording| (recording, false), || capture::of_call(session, entry));
+        let state = session.hook_state();
+        let (recording, ends_range) = if state.counts_launches() {
+            capture::of_call(session, entry)
+        } else {
+            (state.recording(), false)
+        };
         if let Some(tables) = tables::of(session) {
-            tables.expect(entry, slot);
+            tables.expect(entry, slot, state);
         }
         let vendor = CudaSlot::of(slot);
         vendor.correlation.set(0);
@@ -84,7 +89,7 @@ pub fn around(
             }
             if recording != Recording::On && status == SUCCESS && flags & flag::CAPTURED == 0 {
                 let duration_ticks = end_ticks.wrapping_sub(start_ticks);
-                let at = At { start_ticks, duration_ticks, correlation, recording };
+                let at = At { start_ticks, duration_ticks, correlation, state, recording };
                 if pause::passes_over(session, slot, &description, at) {
                     if let Some(first_ticks) = sampled {
                         let own =
@@ -105,13 +110,22 @@ pub fn around(
             } else {
                 (0, Works::of_this_thread(session))
             };
+            let mut is_timed = flags & flag::CAPTURED == 0;
+            if state.is_untimed_at_either(session.hook_state()) && is_timed && status == SUCCESS {
+                let duration_ticks = end_ticks.wrapping_sub(start_ticks);
+                let at = At { start_ticks, duration_ticks, correlation, state, recording };
+                if pause::is_untimed(session, slot, &description, &at) {
+                    flags |= flag::UNTIMED;
+                    is_timed = false;
+                }
+            }
             let call = Call {
                 kind: description.kind,
                 flags,
                 api: tables.api(session, entry),
                 start_ticks,
                 duration_ticks: end_ticks.wrapping_sub(start_ticks),
-                correlation: if flags & flag::CAPTURED == 0 { correlation } else { 0 },
+                correlation: if is_timed { correlation } else { 0 },
                 stack,
                 stream,
                 status: status.clamp(0, 0xffff) as u16,

@@ -13,6 +13,10 @@ pub struct DeviceTimes {
     pub start: fn(&'static Session, &Tables, c_int, bool),
     /// The periodic work of the service thread.
     pub turn: fn(&'static Session),
+    /// A step towards device times, or towards none. True once that is done, or cannot be.
+    pub switch: fn(&'static Session, bool) -> bool,
+    /// Whether device times are on.
+    pub are_on: fn(&Session) -> bool,
     /// The last delivery.
     pub finish: fn(&'static Session),
     pub graph_number: GraphNumber,
@@ -23,6 +27,8 @@ pub struct DeviceTimes {
 pub static DEVICE_TIMES: Link<DeviceTimes> = Link::new(&DeviceTimes {
     start: |_, _, _, _| (),
     turn: |_| (),
+    switch: |_, _| true,
+    are_on: |_| false,
     finish: |_| (),
     graph_number: |_, _| 0,
     run_call: driver::as_it_is,

@@ -9,6 +9,7 @@
 //! | `finish` | ends a session |
 //! | `before_exit` | our `_exit` and exec, which end it or announce the exec first |
 //! | `patience` | how long the end waits |
+//! | `run_settings` | settings that change while the session runs |
 //! | `device_times` | what `cupti` does at these moments |
 
 pub mod before_exit;
@@ -18,4 +19,5 @@ mod definitions;
 pub mod device_times;
 mod finish;
 mod patience;
+mod run_settings;
 pub mod start;

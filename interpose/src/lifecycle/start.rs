@@ -8,14 +8,14 @@ use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::io::Write as _;
 
 use gputrace_callstack::native::bounds;
-use gputrace_producer::session::{self, Claim, Recording, Session};
+use gputrace_producer::session::{self, Claim, Session};
 use gputrace_producer::{clock, early_calls, on_full, service, system, thread, untraced};
 
 use crate::frames::torch::operators;
 use crate::frames::{native, python};
-use crate::hook::capture;
+use crate::hook::{beginning, capture};
 use crate::lifecycle::device_times::DEVICE_TIMES;
-use crate::lifecycle::{checks, collector, definitions, finish};
+use crate::lifecycle::{checks, collector, definitions, finish, run_settings};
 use crate::nvtx;
 use crate::process::{detour, settings};
 use crate::symbols::driver::{self, SUCCESS, Status};
@@ -133,17 +133,14 @@ fn begin_with(claim: Claim, session_path: Option<&CStr>) -> Result<(), &'static 
     let mut command = [0u8; 4096];
     let command = definitions::command_line(&mut command);
     native::prepare();
+    python::prepare();
     let device_times = DEVICE_TIMES.get();
     driver::RUN.set(&device_times.run_call);
     let mut made = None;
-    let waits_for_start = [settings::START_PAUSED, settings::DELAY]
-        .into_iter()
-        .any(|setting| settings::get(setting).is_some() && !settings::is_off(setting));
     let make = |session: &Session| {
-        if waits_for_start || capture::begin_session(session) {
-            session.set_recording(Recording::Off);
-        }
+        beginning::begin_session(session);
         made = tables::make(session, device_times.graph_number);
+        run_settings::begin_session(session, made);
     };
     let session = session::start(claim, socket, command, make).map_err(checks::why_not)?;
     let Some(tables) = made else {
@@ -156,7 +153,6 @@ fn begin_with(claim: Claim, session_path: Option<&CStr>) -> Result<(), &'static 
     tables.notice_missing_tables(session);
     finish::register(bare);
     let (driver_version, simulated) = definitions::define(session, tables, command);
-    python::prepare();
     python::search(session);
     operators::prepare();
     operators::search(session);
@@ -178,5 +174,6 @@ pub fn turn(session: &'static Session) {
         operators::search(session);
         native::forget_unloaded();
     }
+    run_settings::turn(session);
     (DEVICE_TIMES.get().turn)(session);
 }

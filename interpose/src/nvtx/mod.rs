@@ -36,10 +36,7 @@ fn own_path() -> Option<&'static CStr> {
 }
 
 fn is_asked_for() -> bool {
-    !settings::is_off(settings::ENABLED)
-        && settings::get(settings::STACKS).is_none_or(|list| {
-            list.to_bytes().split(|byte| *byte == b',').any(|word| word.trim_ascii() == b"nvtx")
-        })
+    !settings::is_off(settings::ENABLED) && settings::asks_for_stacks(b"nvtx", true)
 }
 
 /// Called at load: gives NVTX our path, unless another tool is set.

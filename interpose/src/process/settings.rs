@@ -114,6 +114,19 @@ pub fn get(name: &CStr) -> Option<&'static CStr> {
     environment::value(name).or_else(|| remembered(name)).filter(|value| !value.is_empty())
 }
 
+/// The sources of frames that are asked for, if the variable says which. One that makes no sense is as if
+/// unset, as the command line warns.
+fn stacks() -> Option<&'static [u8]> {
+    let value = get(STACKS)?.to_bytes();
+    let is_known = |word: &[u8]| matches!(word.trim_ascii(), b"python" | b"native" | b"nvtx" | b"none");
+    value.split(|byte| *byte == b',').all(is_known).then_some(value)
+}
+
+/// Whether a source of frames is asked for by its word.
+pub fn asks_for_stacks(source: &[u8], default: bool) -> bool {
+    stacks().map_or(default, |list| list.split(|byte| *byte == b',').any(|word| word.trim_ascii() == source))
+}
+
 /// Whether the variable's value is `off` (or `0`, `no`, `false`).
 pub fn is_off(name: &CStr) -> bool {
     get(name).is_some_and(|value| matches!(value.to_bytes(), b"off" | b"0" | b"no" | b"false"))

@@ -9,9 +9,11 @@ use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use gputrace_callstack::active_span::Works;
+use gputrace_callstack::native::surroundings;
 use gputrace_callstack::stacks::Stacks;
 use gputrace_callstack::torch::passes::Outside;
 use gputrace_producer::handles::{Handles, key_of};
+use gputrace_producer::hook_state::HookState;
 use gputrace_producer::memory::{self, prefetch};
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
@@ -115,9 +117,15 @@ pub fn forget_current_context() {
 }
 
 impl Tables {
+    /// Makes the tables of native frames. False if there is no memory for them. One thread at a time calls
+    /// this.
+    pub fn make_native(&self) -> bool {
+        self.stacks.as_ref().is_some_and(Stacks::make_native)
+    }
+
     /// Writes a notice if there was no memory for the tables of stacks.
     pub fn notice_missing_tables(&self, session: &Session) {
-        if self.stacks.as_ref().is_none_or(Stacks::lacks_native) {
+        if self.stacks.is_none() || surroundings::is_asked_for() && !self.make_native() {
             session.notice(
                 1,
                 0,
@@ -133,14 +141,14 @@ impl Tables {
     /// Prefetches what the hook reads after the driver returns. Between two calls a program touches more
     /// memory than a core's caches hold, and each cache miss takes longer than all the work of the hook.
     #[inline(always)]
-    pub fn expect(&self, entry: &Entry, slot: &Slot) {
+    pub fn expect(&self, entry: &Entry, slot: &Slot, state: HookState) {
         // The thread's default stream, which most launches use.
         self.streams.expect(DEFAULT_STREAM_TAG | u64::from(CudaSlot::of(slot).context.get() as u32) << 2 | 1);
         if let Some(id) = self.apis.get(entry.index) {
             prefetch(id);
         }
         if let Some(stacks) = &self.stacks {
-            stacks.expect(slot);
+            stacks.expect(slot, state);
         }
         slot.expect_entry();
     }

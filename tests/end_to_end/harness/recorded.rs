@@ -1,6 +1,7 @@
 //! What a trace says of stacks, read as it lies in the file.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use gputrace_collector::batch::{Batch, Definition};
 use gputrace_collector::trace_file::TraceReader;
@@ -21,8 +22,12 @@ pub struct Recorded {
 
 impl Recorded {
     pub fn of(traced: &Traced) -> Recorded {
+        Recorded::of_file(&traced.trace())
+    }
+
+    pub fn of_file(trace: &Path) -> Recorded {
         let mut recorded = Recorded::default();
-        for batch in TraceReader::open(&traced.trace()).unwrap() {
+        for batch in TraceReader::open(trace).unwrap() {
             match batch {
                 Batch::Definitions { records, .. } => {
                     recorded.definitions.extend(records.into_iter().map(|record| (record.id, record)));

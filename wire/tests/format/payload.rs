@@ -5,7 +5,7 @@ use gputrace_wire::call::{self, Call, Detail};
 use gputrace_wire::caller::{Caller, CallerEntry};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::Anchor;
-use gputrace_wire::clock::mark::{EpochBegin, Recording, ThreadBegin};
+use gputrace_wire::clock::mark::{DeviceTimes, EpochBegin, Recording, ThreadBegin};
 use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Execution, Kernel};
 use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
@@ -53,11 +53,12 @@ fn bytes_of(cells: &[Cell]) -> Vec<u8> {
     cells.iter().flat_map(|cell| cell.to_bytes()).collect()
 }
 
-pub const NAMES: [&str; 23] = [
+pub const NAMES: [&str; 24] = [
     "THREAD_BEGIN",
     "ANCHOR",
     "EPOCH_BEGIN",
     "RECORDING",
+    "DEVICE_TIMES",
     "host calls",
     "LAUNCH",
     "GRAPH_LAUNCH",
@@ -158,6 +159,12 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
             Recording { is_on: true, ticks: M64 },
             |recording| bytes_of(&[recording.to_cell()]),
             &[("is_on", |recording| recording.is_on = true), ("ticks", |recording| recording.ticks = M64)],
+        ),
+        "DEVICE_TIMES" => rows(
+            DeviceTimes::default(),
+            DeviceTimes { is_on: true, ticks: M64 },
+            |times| bytes_of(&[times.to_cell()]),
+            &[("is_on", |times| times.is_on = true), ("ticks", |times| times.ticks = M64)],
         ),
         "host calls" => {
             let none = Call { kind: kind::CALL, ..Call::default() };

@@ -1,6 +1,6 @@
 //! What the crate's source says, read as text: constants by module, fields by struct.
 
-const FILES: [(&str, &str); 18] = [
+const FILES: [(&str, &str); 20] = [
     ("atomic.rs", include_str!("../../src/atomic.rs")),
     ("call.rs", include_str!("../../src/call.rs")),
     ("caller.rs", include_str!("../../src/caller.rs")),
@@ -17,7 +17,9 @@ const FILES: [(&str, &str); 18] = [
     ("graph.rs", include_str!("../../src/graph.rs")),
     ("handshake.rs", include_str!("../../src/handshake.rs")),
     ("range.rs", include_str!("../../src/range.rs")),
+    ("reported.rs", include_str!("../../src/reported.rs")),
     ("ring.rs", include_str!("../../src/ring.rs")),
+    ("run_settings.rs", include_str!("../../src/run_settings.rs")),
     ("segment.rs", include_str!("../../src/segment.rs")),
 ];
 const LIB: &str = include_str!("../../src/lib.rs");

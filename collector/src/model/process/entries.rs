@@ -4,7 +4,7 @@ use gputrace_wire::call::Call;
 use gputrace_wire::caller::{Caller, CallerEntry};
 use gputrace_wire::cell::{Cell, flag, kind};
 use gputrace_wire::clock::Anchor;
-use gputrace_wire::clock::mark::{EpochBegin, Recording, ThreadBegin};
+use gputrace_wire::clock::mark::{DeviceTimes, EpochBegin, Recording, ThreadBegin};
 use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph};
 use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
@@ -101,6 +101,10 @@ impl ProcessState {
                     ticks => self.clocks.monotonic_ns(ticks),
                 };
                 self.definitions.recorded.changes(change.is_on, at_ns);
+            }
+            kind::DEVICE_TIMES => {
+                let change = DeviceTimes::from_cell(first);
+                self.definitions.timed.changes(change.is_on, self.clocks.monotonic_ns(change.ticks));
             }
             kind::EPOCH_BEGIN => self.epoch_begin(ring, &EpochBegin::from_cell(first)),
             kind::GAP => match Gap::from_cell(first) {

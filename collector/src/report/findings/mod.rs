@@ -37,7 +37,7 @@ pub struct Finding {
     /// Where: the lines that matter most.
     pub lines: Vec<CodeLocation>,
     pub advice: String,
-    /// At most, of the time from the first to the last operation, summed over devices.
+    /// About so much of the time from the first to the last operation, summed over devices.
     pub saves_ns: u64,
     pub saves_share: f64,
     /// How that was computed.

@@ -18,8 +18,6 @@ const LAUNCHES_MIN: u64 = 100;
 const LAUNCHES_SHARE_MIN: f64 = 0.15;
 /// Between two launches a program spends less than this on launching.
 const LAUNCHING_NS: u64 = 100_000;
-/// What a node of a graph takes to follow another.
-const NODE_NS: u64 = 1_000;
 /// What happens less often is a start or an end, unless it takes long.
 const TIMES_MIN: u64 = 3;
 const LONG_NS: u64 = 1_000_000_000;
@@ -76,7 +74,9 @@ fn waits(input: &RuleInput<'_>, after_waits: &[&IdleLine]) -> Option<Finding> {
     let (launch_ns, launches) = input.idle_of(&[Cause::Launch]);
     let launching_ns = launch_ns / launches.max(1) * launches.min(waits);
     let copies = lines.keys().map(|line| input.copies_at(Direction::GpuToCpu, line).ns);
-    let saves_ns = overlapped(input, sum([idle_ns, launching_ns, sum(copies)]));
+    let host_ns = sum(after_waits.iter().filter(|line| line.cause == Cause::Host).map(|line| line.ns));
+    let waiting_ns = sum([idle_ns.saturating_sub(host_ns), launching_ns, sum(copies)]);
+    let saves_ns = overlapped(input, host_ns).saturating_add(waiting_ns);
     if input.share(saves_ns) < SHARE_MIN || waits < LOOP_MIN {
         return None;
     }
@@ -93,8 +93,8 @@ fn waits(input: &RuleInput<'_>, after_waits: &[&IdleLine]) -> Option<Finding> {
             .to_owned(),
         saves_ns,
         saves_share: 0.0,
-        basis: "idle time from the waits to the next launches, a launch for each, and copies from the GPU at these lines; \
-                at most the busy time that all this could overlap",
+        basis: "idle time in the waits, a launch for each, copies from the GPU at these lines; and of the host's time \
+                after the waits as much as the GPU is busy, which it could overlap",
         confidence: Confidence::High,
     })
 }
@@ -136,9 +136,9 @@ fn launches(input: &RuleInput<'_>, others: &[&IdleLine]) -> Option<Finding> {
         advice: "Launch less: capture the loop as a CUDA graph (torch.cuda.graph, \
                  torch.compile(mode=\"reduce-overhead\")), fuse kernels (torch.compile), or make the batch larger"
             .to_owned(),
-        saves_ns: idle_ns.saturating_sub(gaps.saturating_mul(NODE_NS)),
+        saves_ns: idle_ns,
         saves_share: 0.0,
-        basis: "idle time in short gaps before launches, less 1 µs each, which the nodes of a graph take too",
+        basis: "idle time in short gaps before launches",
         confidence: Confidence::High,
     })
 }
@@ -150,7 +150,8 @@ fn slow_host_code(
     others: &[&IdleLine],
     to: &mut Vec<Finding>,
 ) {
-    let waited_ns = sum(after_waits.iter().map(|line| line.ns));
+    let hosts = after_waits.iter().filter(|line| line.cause == Cause::Host);
+    let waited_ns = sum(hosts.map(|line| line.ns));
     // What waiting less often would not hide.
     let left = 1.0 - overlapped(input, waited_ns) as f64 / waited_ns.max(1) as f64;
     let after = after_waits.iter().map(|line| (*line, (line.ns as f64 * left) as u64));

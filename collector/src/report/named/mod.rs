@@ -57,7 +57,7 @@ static KINDS: [TableKind; 11] = [
     TableKind {
         name: "findings",
         title: "What costs time, and what would help",
-        columns: &["Saves At Most (%)", "Saves At Most (ns)", "Rule", "Lines", "Advice", "Finding"],
+        columns: &["Could Save (%)", "Could Save (ns)", "Rule", "Lines", "Advice", "Finding"],
         rows: findings,
     },
     TableKind {

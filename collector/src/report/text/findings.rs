@@ -37,7 +37,7 @@ impl Report {
 
 impl Finding {
     fn lines(&self, page: &mut TextPage) {
-        let saves = format!("\u{2264} {}", percent(self.saves_share));
+        let saves = format!("~ {}", percent(self.saves_share));
         page.warning_fact(&saves, &line_safe(&self.title));
         if !self.lines.is_empty() {
             let at: Vec<String> =

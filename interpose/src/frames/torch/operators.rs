@@ -56,8 +56,11 @@ const OF_ENGINE: &[u8] = b"autograd::engine::";
 const NAME_MAX: usize = 512;
 
 static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
-/// Whether a callback was added, or could not be. There is one for the life of the process.
+/// Whether callbacks are in PyTorch, or could not be added.
 static IS_DONE: AtomicBool = AtomicBool::new(false);
+/// PyTorch's numbers of the callbacks that are in it, and its function that removes them; 0 for none.
+static HANDLES: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static REMOVE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Number of loaded objects at the last search for PyTorch.
 static LOADED: AtomicU64 = AtomicU64::new(0);
 /// PyTorch's function that returns an operator's name.
@@ -77,6 +80,36 @@ impl AtomicName {
 pub fn prepare() {
     let asked = settings::get(settings::TORCH_OPS).is_some() && !settings::is_off(settings::TORCH_OPS);
     IS_REQUESTED.store(asked, Ordering::Relaxed);
+}
+
+/// Whether operators are requested, from now on. Called by the service thread only. An operator that is
+/// under way keeps the callbacks with which it began, so that its end is reported as its begin was.
+pub fn request(session: &Session, asked: bool) {
+    let remove = REMOVE.load(Ordering::Acquire);
+    let is_unknown = IS_DONE.load(Ordering::Acquire) && remove.is_null();
+    let before = IS_REQUESTED.swap(asked && !is_unknown, Ordering::Relaxed);
+    if before == asked || is_unknown {
+        return;
+    }
+    if asked {
+        // PyTorch may have been loaded long ago.
+        LOADED.store(0, Ordering::Relaxed);
+        return search(session);
+    }
+    if !remove.is_null() {
+        for handle in &HANDLES {
+            // SAFETY: PyTorch's function of that type. It takes a lock of its own, and the number is its own.
+            let remove = unsafe { core::mem::transmute::<*mut c_void, Remove>(remove) };
+            // SAFETY: as above.
+            unsafe { remove(handle.swap(0, Ordering::Relaxed)) };
+        }
+        REMOVE.store(core::ptr::null_mut(), Ordering::Release);
+        IS_DONE.store(false, Ordering::Release);
+    }
+}
+
+pub fn are_requested() -> bool {
+    IS_REQUESTED.load(Ordering::Relaxed)
 }
 
 /// Searches for PyTorch, if operators are requested. Not on the path of a call.
@@ -106,6 +139,7 @@ pub fn search(session: &Session) {
         .into_iter()
         .all(|found| !found.is_null() && originals::library_of(found) == library);
     if !is_whole || !put_in(add, remove, called, name) {
+        IS_REQUESTED.store(false, Ordering::Relaxed);
         session.notice(1, 0, b"no PyTorch operators: the callbacks of this version of PyTorch are unknown");
     }
 }
@@ -139,6 +173,8 @@ fn put_in(add: *mut c_void, remove: *mut c_void, called: *mut c_void, name: *mut
             scopes.iter().all(|scope| is_called(*start, *scope) == WANTED.contains(&(*start, *scope)))
         });
         if is_right {
+            HANDLES.iter().zip(handles).for_each(|(kept, handle)| kept.store(handle, Ordering::Relaxed));
+            REMOVE.store(remove, Ordering::Release);
             NAME.0.store(name, Ordering::Release);
         } else {
             let remove = core::mem::transmute::<*mut c_void, Remove>(remove);

@@ -1,5 +1,5 @@
 """A session that is paused and goes on: sums of what was recorded and what was only counted, under threads, copies, and graphs by node and as a
-whole; another CUPTI client meanwhile; what a switch takes."""
+whole; settings that change meanwhile; another CUPTI client meanwhile; what a switch takes."""
 
 import json
 import re
@@ -33,10 +33,10 @@ class Running:
             time.sleep(0.02)
         return False
 
-    def ctl(self, question):
+    def ctl(self, *question):
         """Its answer, and how long that took in ms; None where there is none."""
         begin = time.monotonic()
-        done = subprocess.run([self.bench.gputrace, "ctl", str(self.child.pid), question, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30, check=False)
+        done = subprocess.run([self.bench.gputrace, "ctl", str(self.child.pid), *question, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30, check=False)
         took = (time.monotonic() - begin) * 1e3
         return (json.loads(done.stdout), took) if done.returncode == 0 else (None, took)
 
@@ -83,19 +83,23 @@ def judge(bench, name, code, did, report, by_node):
     bench.check(f"{name}-sums", not wrong, f"recorded+paused: {text}" + (f"; WRONG (found, done) {wrong}" if wrong else ""))
     bench.check(f"{name}-complete", report["complete"] and not report["dropped"], f"complete {report['complete']}, dropped {report['dropped']}")
     executed, timed, alone = report["executed_operations"], report["timed_operations"], report["device_only"]
-    missing = executed - timed
+    switched = report.get("switched_times") or {}
+    off = switched.get("switched_off_operations", 0)
+    missing = executed - timed - off
     bench.check(f"{name}-joined", alone <= executed * 1e-4, f"{alone} of {executed} records without their call")
     if report["device_times"] == "none":
         bench.check(f"{name}-timed", report["timed_operations"] == 0 and report["untimed_operations"] == 0, f"no device times, as asked: {executed} operations")
         return
-    bench.check(f"{name}-timed", missing <= executed * 5e-3, f"{missing} of {executed} operations without device times (those under way when the kinds went off)")
+    bench.check(f"{name}-timed", missing <= executed * 5e-3 and missing >= 0, f"{missing} of {executed} operations without device times (those under way when the kinds went off), {off} while these were off")
     if by_node:
         # Each recorded replay has all its nodes, none has any of another's.
         recorded = found["launches"][0] + found["replays"][0] * NODES
         kernels = sum(row["calls"] for row in report["kernels"])
         bench.check(f"{name}-kernels", abs(kernels - recorded) <= max(alone, executed * 1e-3), f"{kernels} kernels, {recorded} by recorded launches and replays")
     intervals = (report.get("recording") or {}).get("intervals") or []
-    bench.row(f"{name}-intervals", "INFO", f"{len(intervals)} intervals, {report['recording']['recorded_ns'] / 1e9:.2f} of {report['wall_ns'] / 1e9:.2f} s recorded")
+    recorded_ns = (report.get("recording") or {}).get("recorded_ns", report["wall_ns"])
+    timed_ns = switched.get("timed_ns", recorded_ns)
+    bench.row(f"{name}-intervals", "INFO", f"{len(intervals)} intervals, {recorded_ns / 1e9:.2f} of {report['wall_ns'] / 1e9:.2f} s recorded, {timed_ns / 1e9:.2f} s with device times")
 
 
 def toggle(bench, name, options, seconds, by_node, starts_paused=False):
@@ -113,6 +117,32 @@ def toggle(bench, name, options, seconds, by_node, starts_paused=False):
     text = "; ".join(f"{question} {sorted(ms)[len(ms) // 2]:.0f} ms median, {max(ms):.0f} most" for question, ms in took.items() if ms)
     bench.check(f"{name}-switches", failed == 0, f"{sum(map(len, took.values()))} switches, {failed} failed; {text}")
     judge(bench, name, *running.end(), by_node)
+
+
+def settings(bench, name, options, seconds, pauses):
+    """Stacks and device times are switched while eight threads launch; in one round in four the session is paused meanwhile."""
+    running = Running(bench, name, options)
+    if not bench.check(f"{name}-ready", running.is_ready(), running.err.read_text(errors="replace")[-300:]):
+        running.end()
+        return
+    took, failed, until, rounds = [], 0, time.monotonic() + seconds, 0
+    while time.monotonic() < until and running.child.poll() is None:
+        rounds += 1
+        stacks = ("stacks=native", "stacks=off", "stacks=python,native")[rounds % 3]
+        orders = [("set", "device-times=off"), ("set", stacks), ("set", "device-times=on")]
+        if pauses and rounds % 4 == 0:
+            orders[1:1] = [("stop",), ("set", "device-times=on"), ("set", "device-times=off"), ("start",)]
+        for order in orders:
+            answer, ms = running.ctl(*order)
+            failed += not (answer and answer["processes"] == 1 and not answer["unanswered"])
+            took.append(ms)
+    bench.check(f"{name}-switches", failed == 0 and rounds > 5, f"{len(took)} changes in {rounds} rounds, {failed} failed; {sorted(took)[len(took) // 2]:.0f} ms median, {max(took):.0f} most")
+    code, did, report = running.end()
+    judge(bench, name, code, did, report, False)
+    if report:
+        switched = report.get("switched_times") or {}
+        off = switched.get("switched_off_operations", 0)
+        bench.check(f"{name}-switched", off > 0 and report["timed_operations"] > 0 and len(switched["intervals"]) > rounds // 2, f"{off} operations while device times were off, {len(switched.get('intervals', []))} intervals with them")
 
 
 def other_client(bench):
@@ -157,5 +187,7 @@ def run(bench):
     toggle(bench, "auto", [], 8, False)
     toggle(bench, "hooks", ["--device-times", "off"], 4, False)
     toggle(bench, "start-paused", ["--start-paused", "--graph-times", "node"], 6, True, starts_paused=True)
+    settings(bench, "settings-nodes", ["--graph-times", "node"], 10, pauses=True)
+    settings(bench, "settings-graphs", ["--graph-times", "graph", "--stacks", "none"], 6, pauses=False)
     other_client(bench)
     control_ranges.run(bench)

@@ -1,0 +1,139 @@
+//! What hooks do with calls, in one word, which a hook reads once before the call and once after it.
+//!
+//! ```text
+//!  bit 7  6         5         4 3      2                1 0
+//!     ┌──┬─────────┬─────────┬────────┬────────────────┬───────────┐
+//!     │0 │no native│no python│ Timing │counts launches │ Recording │
+//!     └──┴─────────┴─────────┴────────┴────────────────┴───────────┘
+//! ```
+//!
+//! 0 stands for all: everything is recorded, with device times and with all frames.
+
+use gputrace_wire::run_settings::Frames;
+
+/// What hooks do with calls that succeed and that put work on a device or wait for it. All other calls are
+/// recorded in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recording {
+    On = 0,
+    /// They are counted, and marked in the ring: device records may still come.
+    Marked = 1,
+    /// They are counted.
+    Off = 2,
+}
+
+/// Whether calls that are recorded get device times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Timing {
+    On = 0,
+    /// They do not, and are marked in the ring: device records may still come.
+    Marked = 1,
+    /// They do not.
+    Off = 2,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HookState(u32);
+
+const RECORDING: u32 = 3;
+const COUNTS_LAUNCHES: u32 = 4;
+const TIMING_SHIFT: u32 = 3;
+const TIMING: u32 = 3 << TIMING_SHIFT;
+const NO_PYTHON: u32 = 32;
+const NO_NATIVE: u32 = 64;
+
+impl HookState {
+    #[inline(always)]
+    pub fn from_word(word: u32) -> HookState {
+        HookState(word)
+    }
+
+    pub fn to_word(self) -> u32 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub fn recording(self) -> Recording {
+        match self.0 & RECORDING {
+            0 => Recording::On,
+            1 => Recording::Marked,
+            _ => Recording::Off,
+        }
+    }
+
+    #[inline(always)]
+    pub fn timing(self) -> Timing {
+        match (self.0 & TIMING) >> TIMING_SHIFT {
+            0 => Timing::On,
+            1 => Timing::Marked,
+            _ => Timing::Off,
+        }
+    }
+
+    /// Whether device times were off or marked at one of two moments.
+    #[inline(always)]
+    pub fn is_untimed_at_either(self, other: HookState) -> bool {
+        (self.0 | other.0) & TIMING != 0
+    }
+
+    #[inline(always)]
+    pub fn counts_launches(self) -> bool {
+        self.0 & COUNTS_LAUNCHES != 0
+    }
+
+    #[inline(always)]
+    pub fn has_python(self) -> bool {
+        self.0 & NO_PYTHON == 0
+    }
+
+    #[inline(always)]
+    pub fn has_native(self) -> bool {
+        self.0 & NO_NATIVE == 0
+    }
+
+    #[must_use]
+    pub fn with_recording(self, recording: Recording) -> HookState {
+        HookState(self.0 & !RECORDING | recording as u32)
+    }
+
+    #[must_use]
+    pub fn with_timing(self, timing: Timing) -> HookState {
+        HookState(self.0 & !TIMING | (timing as u32) << TIMING_SHIFT)
+    }
+
+    #[must_use]
+    pub fn with_counts_launches(self, counts: bool) -> HookState {
+        HookState(self.0 & !COUNTS_LAUNCHES | if counts { COUNTS_LAUNCHES } else { 0 })
+    }
+
+    #[must_use]
+    pub fn with_frames(self, frames: Frames) -> HookState {
+        let absent = |has: bool, bit: u32| if has { 0 } else { bit };
+        let without = absent(frames.python, NO_PYTHON) | absent(frames.native, NO_NATIVE);
+        HookState(self.0 & !(NO_PYTHON | NO_NATIVE) | without)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_change_independently() {
+        let frames = Frames { python: true, native: false };
+        let state = HookState::from_word(0)
+            .with_recording(Recording::Off)
+            .with_timing(Timing::Marked)
+            .with_frames(frames)
+            .with_counts_launches(true);
+        assert_eq!((state.recording(), state.timing()), (Recording::Off, Timing::Marked));
+        assert!(state.has_python() && !state.has_native() && state.counts_launches());
+        let state = state.with_recording(Recording::Marked).with_timing(Timing::On);
+        assert_eq!((state.recording(), state.timing()), (Recording::Marked, Timing::On));
+        let state = state.with_counts_launches(false).with_frames(Frames { python: true, native: true });
+        assert_eq!(state.with_recording(Recording::On).to_word(), 0);
+        assert!(
+            !state.is_untimed_at_either(state) && state.is_untimed_at_either(state.with_timing(Timing::Off))
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! The settings of a process that can be changed while it runs, as one word of the control block.
+//!
+//! ```text
+//!  bits 8–31  the order's number
+//!       7     0
+//!       4–6   which of these are given: stacks, device times, torch ops
+//!       0–3   the values: Python's frames, native frames, device times, torch ops
+//! ```
+
+/// Whose frames are recorded with calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Frames {
+    pub python: bool,
+    pub native: bool,
+}
+
+/// Settings; `None` where an order leaves one as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RunSettings {
+    pub stacks: Option<Frames>,
+    pub device_times: Option<bool>,
+    pub torch_ops: Option<bool>,
+}
+
+const PYTHON: u32 = 1;
+const NATIVE: u32 = 2;
+const DEVICE_TIMES: u32 = 4;
+const TORCH_OPS: u32 = 8;
+const STACKS_GIVEN: u32 = 16;
+const DEVICE_TIMES_GIVEN: u32 = 32;
+const TORCH_OPS_GIVEN: u32 = 64;
+/// The lowest bit of the order's number.
+const NUMBER: u32 = 8;
+
+impl RunSettings {
+    pub fn to_word(self) -> u32 {
+        let bit = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
+        let frames = self.stacks.unwrap_or_default();
+        bit(frames.python, PYTHON)
+            | bit(frames.native, NATIVE)
+            | bit(self.device_times == Some(true), DEVICE_TIMES)
+            | bit(self.torch_ops == Some(true), TORCH_OPS)
+            | bit(self.stacks.is_some(), STACKS_GIVEN)
+            | bit(self.device_times.is_some(), DEVICE_TIMES_GIVEN)
+            | bit(self.torch_ops.is_some(), TORCH_OPS_GIVEN)
+    }
+
+    /// Any word has a meaning: bits that this version does not know are left out.
+    pub fn from_word(word: u32) -> RunSettings {
+        let is_set = |bit: u32| word & bit != 0;
+        let frames = Frames { python: is_set(PYTHON), native: is_set(NATIVE) };
+        RunSettings {
+            stacks: is_set(STACKS_GIVEN).then_some(frames),
+            device_times: is_set(DEVICE_TIMES_GIVEN).then_some(is_set(DEVICE_TIMES)),
+            torch_ops: is_set(TORCH_OPS_GIVEN).then_some(is_set(TORCH_OPS)),
+        }
+    }
+
+    /// These settings, changed by an order.
+    #[must_use]
+    pub fn changed_by(self, order: RunSettings) -> RunSettings {
+        RunSettings {
+            stacks: order.stacks.or(self.stacks),
+            device_times: order.device_times.or(self.device_times),
+            torch_ops: order.torch_ops.or(self.torch_ops),
+        }
+    }
+
+    /// The word of the order after `before`, which asks for this too.
+    pub fn next_order(self, before: u32) -> u32 {
+        let number = (before >> NUMBER).wrapping_add(1) << NUMBER;
+        number | RunSettings::from_word(before).changed_by(self).to_word()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_round_trip_and_orders_add_up() {
+        let off = RunSettings { stacks: Some(Frames::default()), ..RunSettings::default() };
+        let full = RunSettings {
+            stacks: Some(Frames { python: true, native: true }),
+            device_times: Some(false),
+            torch_ops: Some(true),
+        };
+        for settings in [off, full, RunSettings::default()] {
+            assert_eq!(RunSettings::from_word(settings.to_word()), settings);
+        }
+        let first = full.next_order(0);
+        let second = off.next_order(first);
+        assert_ne!(first >> NUMBER, second >> NUMBER);
+        assert_eq!(RunSettings::from_word(second), RunSettings { stacks: off.stacks, ..full });
+        assert_ne!(off.next_order(second), second);
+    }
+}
