@@ -10,7 +10,7 @@ use gputrace_collector::label::Labels;
 use gputrace_collector::model::Totals;
 use gputrace_collector::otlp::ExportStatus;
 use gputrace_collector::report::named::{self, TableFormat};
-use gputrace_collector::report::{Report, TextOptions, grouped_count};
+use gputrace_collector::report::{PartReport, Report, TextOptions, grouped_count};
 
 use crate::cli::settings::Flames;
 
@@ -37,8 +37,8 @@ impl Analysis {
     }
 
     /// The same, of what was selected of the traces.
-    pub fn of_part(self) -> Analysis {
-        Analysis { flame: self.flame.of_part(), ..self }
+    pub fn of_part(self, part: PartReport) -> Analysis {
+        Analysis { report: self.report.of_part(part), flame: self.flame.of_part(), ..self }
     }
 
     /// The report and the flamegraph.

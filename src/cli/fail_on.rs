@@ -23,13 +23,13 @@ struct Figure {
 /// The figures, what each measures, and how it is found. Of several processes, the peak is that of the one
 /// with the highest; of several devices, busy and idle time are sums.
 const FIGURES: [Figure; 11] = [
-    figure("leaked", Quantity::Bytes, |report, _| Some(sum(report, |process| process.leaked_bytes))),
+    figure("leaked", Quantity::Bytes, |report, _| sum(report, |process| process.leaked_bytes)),
     figure("leaked_allocations", Quantity::Count, |report, _| {
-        Some(sum(report, |process| process.leaked_allocations))
+        sum(report, |process| process.leaked_allocations)
     }),
     figure("peak", Quantity::Bytes, |report, _| {
         let peaks = report.memory.processes.iter().map(|process| process.peak_bytes);
-        Some(peaks.max().unwrap_or(0) as f64)
+        has_memory(report).then(|| peaks.max().unwrap_or(0) as f64)
     }),
     figure("wall_time", Quantity::Time, |report, _| Some(report.wall_ns as f64)),
     figure("step_time", Quantity::Time, |report, _| report.step_ns()),
@@ -59,8 +59,14 @@ const fn figure(
     Figure { name, quantity, takes_pattern: false, of }
 }
 
-fn sum(report: &Report, of: fn(&ProcessMemoryReport) -> u64) -> f64 {
-    report.memory.processes.iter().map(of).fold(0, u64::saturating_add) as f64
+fn sum(report: &Report, of: fn(&ProcessMemoryReport) -> u64) -> Option<f64> {
+    let all = report.memory.processes.iter().map(of);
+    has_memory(report).then(|| all.fold(0, u64::saturating_add) as f64)
+}
+
+/// What is held is known of whole traces only.
+fn has_memory(report: &Report) -> bool {
+    report.part.is_none()
 }
 
 /// What conditions are about.
@@ -200,5 +206,5 @@ fn failed(
 }
 
 fn unknown(condition: &Condition) -> String {
-    format!("'{condition}': {} is not known: there are no device times", condition.name)
+    format!("'{condition}': {} is not known: it needs device times, or the whole trace", condition.name)
 }

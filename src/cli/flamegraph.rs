@@ -73,7 +73,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         return Err(Failure::new(why).code(exit_code::USAGE));
     }
     let by_replay = matches.get_one::<String>("graphs").is_some_and(|value| value == "replay");
-    let read = traces::read_part(inputs, selection, &Flames::new(matches), |aggregates| {
+    let read = traces::read_part(inputs, matches, &Flames::new(matches), |aggregates| {
         if by_replay {
             aggregates.device_stacks.by_replay();
         }

@@ -2,7 +2,9 @@
 
 use std::io;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use gputrace_collector::flame::{Flame, StackPage};
+use gputrace_collector::report::PartReport;
 use gputrace_collector::report::named::{self, TableFormat};
 
 use crate::cli::analysis::page_width;
@@ -10,7 +12,7 @@ use crate::cli::fail_on::Subject;
 use crate::cli::failure::Failure;
 use crate::cli::settings::Flames;
 use crate::cli::traces::Named;
-use crate::cli::{exit_code, fail_on, run, stdout, traces, variables};
+use crate::cli::{exit_code, fail_on, run, selection, stdout, traces, variables};
 
 /// The width of tables in a file or a pipe: names of kernels are long, and nobody's lines are broken.
 const PIPE_WIDTH: usize = 160;
@@ -43,9 +45,51 @@ pub fn command() -> Command {
                 .conflicts_with("json")
                 .help("Of the summary text or json, of tables any of them [default: text]"),
         )
+        .args(tree_arguments())
+        .args(selection::arguments())
         .arg(fail_on::argument(Subject::Report))
         .arg(run::verbose())
         .arg(traces::argument())
+}
+
+/// The stacks as text.
+fn tree_arguments() -> [Arg; 3] {
+    [
+        Arg::new("tree")
+            .long("tree")
+            .action(ArgAction::SetTrue)
+            .conflicts_with_all(["json", "report", "format"])
+            .help("Time by stack as text: top down, and bottom up from what ran"),
+        Arg::new("depth")
+            .long("depth")
+            .value_name("N")
+            .requires("tree")
+            .value_parser(value_parser!(u32).range(1..))
+            .help("With --tree, at most N frames of a stack [default: all]"),
+        Arg::new("min-share")
+            .long("min-share")
+            .value_name("PERCENT")
+            .requires("tree")
+            .value_parser(parse_percent)
+            .default_value("0.5")
+            .help("With --tree, frames of at least that share of all time [default: 0.5]")
+            .hide_default_value(true),
+    ]
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("a share is a number of percent from 0 to 100".to_owned()),
+    }
+}
+
+fn tree(matches: &ArgMatches, flame: &Flame) -> String {
+    flame.stack_page(&StackPage {
+        width: page_width(&io::stdout()).unwrap_or(PIPE_WIDTH),
+        depth: matches.get_one::<u32>("depth").map(|depth| *depth as usize),
+        share_min: matches.get_one::<f64>("min-share").map_or(0.0, |percent| percent / 100.0),
+    })
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
@@ -61,17 +105,21 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     }
     named::check(&tables).map_err(|unknown| Failure::new(unknown.to_string()).code(exit_code::USAGE))?;
     let named = traces::named(matches)?;
+    let is_tree = matches.get_flag("tree");
     if let Named::Several { list, .. } = &named
         && format == "text"
         && tables.is_empty()
         && conditions.is_empty()
+        && !is_tree
+        && selection::part(matches) == PartReport::default()
     {
         stdout::print(list.as_bytes())?;
         return Ok(exit_code::SUCCESS);
     }
-    let read = traces::read_as(named.files()?, &Flames::default(), |_| {})?;
+    let read = traces::read_part(named.files()?, matches, &Flames::default(), |_| {})?;
     let analysis = &read.analysis;
     let text = match (tables.is_empty(), format) {
+        _ if is_tree => tree(matches, analysis.flame()),
         (true, "json") => analysis.json(None),
         (true, _) => analysis.summary_on(&io::stdout(), matches.get_flag("verbose")),
         (false, format) => {

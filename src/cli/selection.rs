@@ -3,6 +3,7 @@
 use clap::{Arg, ArgAction, ArgMatches};
 use gputrace_collector::export::{Interval, Selection};
 use gputrace_collector::filter::Filter;
+use gputrace_collector::report::PartReport;
 
 use crate::cli::failure::Failure;
 use crate::cli::{exit_code, seconds};
@@ -22,6 +23,17 @@ pub fn arguments() -> [Arg; 3] {
 
 fn moment(name: &'static str) -> Arg {
     Arg::new(name).long(name).value_name("TIME").value_parser(seconds::parse_moment)
+}
+
+/// What was asked for, in words.
+pub fn part(matches: &ArgMatches) -> PartReport {
+    let filters = matches.get_raw("filter").into_iter().flatten();
+    let moment = |name| matches.get_one::<u64>(name).copied();
+    PartReport {
+        filters: filters.map(|filter| filter.to_string_lossy().into_owned()).collect(),
+        from_ns: moment("from"),
+        to_ns: moment("to"),
+    }
 }
 
 /// What was asked for; everything without any of the options.

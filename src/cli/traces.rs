@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, value_parser};
 use gputrace_collector::aggregate::Aggregates;
-use gputrace_collector::export::{Selected, Selection, Trace};
+use gputrace_collector::export::{Selected, Trace};
 use gputrace_collector::model::sink::Sink;
 use gputrace_collector::stream::replay::{Replay, read_traces};
 
@@ -17,7 +17,7 @@ use crate::cli::progress::Progress;
 use crate::cli::settings::Flames;
 use crate::cli::talk::{say, say_text};
 use crate::cli::trace_folder::{self, TraceFolder};
-use crate::cli::{exit_code, output_folder, printable, trace_list};
+use crate::cli::{exit_code, output_folder, printable, selection, trace_list};
 
 /// The argument `TRACE…`. If no trace is named, the newest one in `gputrace-out` is read.
 pub fn argument() -> Arg {
@@ -134,22 +134,24 @@ pub fn read_as(
     Ok(Read { analysis: Analysis::new(&replay.totals, &replay.sink, flames), exit_code })
 }
 
-/// The same of a part of them: a second reading adds up what is selected.
+/// The same of the part of them that `matches` selects: a second reading adds up what is selected.
 pub fn read_part(
     paths: Vec<PathBuf>,
-    selection: Selection,
+    matches: &ArgMatches,
     flames: &Flames,
     change: impl FnOnce(&mut Aggregates),
 ) -> Result<Read, Failure> {
+    let selection = selection::of(matches)?;
     if selection.is_everything() {
         return read_as(paths, flames, change);
     }
     let (first, exit_code) = replay(paths.clone(), Aggregates::default())?;
     let trace = Trace::new(&first.totals, &first.sink);
-    let second = replay_again(paths, Selected::new(selection, trace, Aggregates::default()))?;
+    let mut second = replay_again(paths, Selected::new(selection, trace, Aggregates::default()))?;
+    second.totals.narrow(second.sink.counts);
     let mut part = second.sink.sink;
     change(&mut part);
-    let analysis = Analysis::new(&second.totals, &part, flames).of_part();
+    let analysis = Analysis::new(&second.totals, &part, flames).of_part(selection::part(matches));
     if analysis.has_empty_flame() {
         say(format_args!("gputrace: warning: nothing in the trace fits --filter, --from and --to"));
     }

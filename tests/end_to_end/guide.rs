@@ -78,7 +78,7 @@ fn commands_run(page: &str, expected: usize) {
 
 #[test]
 fn commands_of_the_first_trace_guide_run() {
-    commands_run(include_str!("../../docs/guide/first-trace.md"), 14);
+    commands_run(include_str!("../../docs/guide/first-trace.md"), 16);
 }
 
 #[test]
@@ -200,5 +200,5 @@ fn commands_of_the_control_guide_run() {
 
 #[test]
 fn commands_of_the_exports_guide_run() {
-    commands_run(include_str!("../../docs/guide/exports.md"), 14);
+    commands_run(include_str!("../../docs/guide/exports.md"), 15);
 }

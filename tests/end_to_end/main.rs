@@ -65,6 +65,7 @@ mod python_stacks;
 mod ranks;
 mod recorded_part;
 mod recorded_traces;
+mod report_part;
 mod report_tables;
 mod resolution;
 mod rotation;

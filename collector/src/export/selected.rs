@@ -1,10 +1,13 @@
 //! A sink before another one: passes on what is selected. The other sink gets every definition, process and
 //! range, so that names are right, and no sample of a device.
 
+use std::collections::BTreeMap;
+
 use gputrace_wire::caller::Caller;
 
 use crate::batch::{ProcessBegin, SessionBegin};
 use crate::export::{Event, Selection, Trace};
+use crate::model::Counts;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
@@ -14,12 +17,14 @@ use crate::model::sink::Sink;
 pub struct Selected<'a, S> {
     selection: Selection,
     trace: Trace<'a>,
+    /// What was passed on, by process.
+    pub counts: BTreeMap<u32, Counts>,
     pub sink: S,
 }
 
 impl<'a, S: Sink> Selected<'a, S> {
     pub fn new(selection: Selection, trace: Trace<'a>, sink: S) -> Selected<'a, S> {
-        Selected { selection, trace, sink }
+        Selected { selection, trace, counts: BTreeMap::new(), sink }
     }
 
     fn takes(&mut self, event: &Event<'_>) -> bool {
@@ -41,12 +46,14 @@ impl<S: Sink> Sink for Selected<'_, S> {
 
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         if self.takes(&Event::Call(call, definitions)) {
+            self.counts.entry(call.process).or_default().select_call(call);
             self.sink.host_call(call, definitions);
         }
     }
 
     fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
         if self.takes(&Event::Operation(operation, definitions)) {
+            self.counts.entry(operation.process).or_default().select_operation(operation);
             self.sink.operation(operation, definitions);
         }
     }

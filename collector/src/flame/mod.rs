@@ -15,6 +15,7 @@ mod group_by;
 mod idle;
 mod memory;
 mod ranges;
+mod stack_page;
 mod svg;
 mod tree;
 
@@ -30,3 +31,4 @@ pub use graph::{Flame, FlameLine, FlameWeight};
 pub use group_by::{GroupBy, GroupKey};
 pub use memory::MemoryWeight;
 pub use ranges::RangePosition;
+pub use stack_page::StackPage;

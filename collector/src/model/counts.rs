@@ -1,6 +1,8 @@
 //! Counts of one process or of all processes.
 
-use gputrace_wire::cell::kind;
+use gputrace_wire::cell::{flag, kind};
+
+use crate::model::operation::{Direction, HostCall, Operation, What};
 
 /// Kinds of entries with a count of their own; other kinds are in [`Counts::unknown_kinds`].
 const KINDS: usize = 96;
@@ -96,6 +98,42 @@ impl Counts {
             _ => &mut self.captured_others,
         };
         *count += 1;
+    }
+
+    /// Counts a call that a selection takes.
+    pub fn select_call(&mut self, call: &HostCall) {
+        self.entry(call.kind);
+        match call.kind {
+            kind::LAUNCH | kind::GRAPH_LAUNCH | kind::COPY | kind::FILL if call.status != 0 => {
+                self.failed += 1
+            }
+            kind::LAUNCH | kind::GRAPH_LAUNCH | kind::COPY | kind::FILL => {
+                self.accepted(call.kind, call.flags & flag::CAPTURED != 0);
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts an operation that a selection takes. Of copies from host to host those are known whose record
+    /// or call says so.
+    pub fn select_operation(&mut self, operation: &Operation) {
+        self.executed += 1;
+        self.device_only += u64::from(operation.call.is_none());
+        let is_switched_off = operation.call.as_ref().is_some_and(|call| call.flags & flag::UNTIMED != 0);
+        match operation.timing {
+            None if is_switched_off => self.switched_off += 1,
+            Some(timing) => {
+                self.timed += 1;
+                self.device_ns = self.device_ns.saturating_add(timing.duration_ns);
+            }
+            None => {
+                let on_host = match operation.what {
+                    What::Copy { direction, bytes, .. } => direction == Direction::CpuToCpu || bytes == 0,
+                    _ => false,
+                };
+                self.host_to_host += u64::from(on_host);
+            }
+        }
     }
 
     /// The number of entries of a kind, one of [`gputrace_wire::cell::kind`].

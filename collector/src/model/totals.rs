@@ -123,6 +123,23 @@ impl Totals {
         }
     }
 
+    /// Replaces what is counted by the counts of what was selected, by process. Missing times and the cost of
+    /// tracing are not known of a selection. Processes are all kept, so that names are those of the whole.
+    pub fn narrow(&mut self, mut selected: BTreeMap<u32, Counts>) {
+        // Where no operation of a device lacks its times, those without times are copies by the host.
+        if self.counts.timed == self.counts.on_devices() {
+            for counts in selected.values_mut() {
+                counts.host_to_host = counts.executed.saturating_sub(counts.timed);
+            }
+        }
+        self.counts = Counts::default();
+        selected.values().for_each(|counts| self.counts.add(counts));
+        for process in &mut self.processes {
+            process.counts = selected.get(&process.number).cloned().unwrap_or_default();
+        }
+        (self.evicted, self.untimed, self.cost) = Default::default();
+    }
+
     /// Adds a process to all sums.
     pub(super) fn add(&mut self, process: &Process) {
         process.lost().for_each(|(reason, count)| self.lose(reason, count));

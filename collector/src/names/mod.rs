@@ -7,6 +7,7 @@ mod argument;
 mod demangle;
 mod difference;
 mod escape;
+mod fit;
 #[cfg(test)]
 mod golden;
 mod identifier;
@@ -20,6 +21,7 @@ mod vocabulary;
 
 pub use demangle::{demangle, demangle_function};
 pub use escape::{fold_safe, line_safe, readable};
+pub use fit::fit;
 pub use process::{process_name, short_command};
 pub use short::{SHORT_MAX_CHARS, short};
 pub use table::NameTable;

@@ -158,6 +158,7 @@ impl Report {
             notices: [notices(totals, beyond.count, labels.stacks.notices()), not_sampled(aggregates)]
                 .concat(),
             findings: None,
+            part: None,
         };
         report.findings = FindingsReport::new(&report, aggregates, labels);
         report

@@ -9,8 +9,8 @@ use crate::aggregate::{Durations, Weight};
 use crate::report::{
     AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
     GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, NoLineReport,
-    PausedReport, RangeReport, SeriesReport, SizeLimitReport, StepsReport, StreamReport, SwitchedTimesReport,
-    ThreadReport,
+    PartReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport, StepsReport, StreamReport,
+    SwitchedTimesReport, ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -40,6 +40,9 @@ pub struct Report {
     /// Sessions that were paused for a time.
     #[serde(rename = "recording", skip_serializing_if = "Option::is_none")]
     pub paused: Option<PausedReport>,
+    /// What was selected, if this is not the report of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<PartReport>,
     /// What costs time and what would help; absent where too little is known to tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub findings: Option<FindingsReport>,

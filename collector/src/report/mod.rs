@@ -22,6 +22,7 @@ mod memory;
 mod memory_page;
 mod missing_times;
 pub mod named;
+mod part;
 mod ranges;
 mod recording;
 mod steps;
@@ -62,6 +63,7 @@ pub use memory::{
     SizeReport, UnmatchedFreesReport,
 };
 pub use memory_page::{MemoryPage, MemoryRows};
+pub use part::PartReport;
 pub use ranges::RangeReport;
 pub use recording::{CaptureRangesReport, PausedReport, RecordedInterval};
 pub use steps::StepsReport;

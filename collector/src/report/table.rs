@@ -1,5 +1,7 @@
 //! Text tables. Each column is as wide as its widest cell; the first gets the width that is left.
 
+pub use crate::names::fit;
+
 /// A table. All columns but the first are aligned to the right.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
@@ -91,18 +93,6 @@ impl Table {
     }
 }
 
-/// The text in at most `width` characters. A longer text loses its middle.
-pub fn fit(text: &str, width: usize) -> String {
-    let count = text.chars().count();
-    if count <= width {
-        return text.to_owned();
-    }
-    let Some(kept) = width.checked_sub(1) else { return String::new() };
-    let tail = kept / 2;
-    let head: String = text.chars().take(kept - tail).collect();
-    head + "…" + &text.chars().skip(count - tail).collect::<String>()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,13 +142,5 @@ mod tests {
             table.lines(36, 0)[1..],
             ["a_kernel_wit…a_long_name     12    9", "in all                       12"]
         );
-    }
-
-    #[test]
-    fn fitted_text_keeps_both_ends() {
-        assert_eq!(fit("abcdefgh", 5), "ab…gh");
-        assert_eq!(fit("abc", 3), "abc");
-        assert_eq!(fit("abc", 0), "");
-        assert_eq!(fit("abc", 1), "…");
     }
 }

@@ -87,7 +87,9 @@ impl Report {
     }
 
     fn why_empty(&self) -> &'static str {
-        if !self.read_whole() {
+        if self.part.is_some() {
+            "Nothing in the trace fits --filter, --from and --to."
+        } else if !self.read_whole() {
             "The part of the trace that could be read holds no CUDA call."
         } else if self.processes.is_empty() {
             "No CUDA call was seen: no process came to be traced."
@@ -128,6 +130,9 @@ impl Report {
         };
         let wall = duration(self.wall_ns);
         page.fact("Wall time", &format!("{wall}, {processes}{sessions}{unfinished}"));
+        if let Some(part) = &self.part {
+            page.fact("Selected", &line_safe(&format!("{}: all below is of this part alone", part.text())));
+        }
         for excerpt in &self.excerpts {
             page.fact("Excerpt", &excerpt.line());
         }
@@ -206,6 +211,7 @@ impl Report {
             (None, Some(idle_ns)) => {
                 format!("busy at least {}, idle at most {}", time(busy_ns), time(idle_ns))
             }
+            (None, None) if self.part.is_some() => format!("busy {} with this part", time(busy_ns)),
             (None, None) => format!("busy at least {}", time(busy_ns)),
         }
     }
