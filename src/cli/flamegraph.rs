@@ -42,7 +42,7 @@ pub fn command() -> Command {
                 .value_parser(["gpu", "idle"])
                 .hide_possible_values(true)
                 .default_value("gpu")
-                .help("GPU time by what used it, or the time in which no GPU worked by why [default: gpu]"),
+                .help("GPU time by what used it, or the time in which no GPU worked by why"),
         )
         .args(options::NVTX_FRAMES.argument())
         .args(options::GROUP_BY.argument())
