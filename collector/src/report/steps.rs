@@ -56,7 +56,7 @@ impl StepsReport {
     }
 }
 
-struct Launches {
+struct StackLaunches {
     count: u64,
     rhythm: Rhythm,
     stack: u32,
@@ -64,14 +64,18 @@ struct Launches {
 
 /// Of the processes with the most launches first.
 pub(super) fn steps(aggregates: &Aggregates, begin_ns: u64, labels: &mut Labels<'_>) -> Vec<StepsReport> {
-    let mut threads: BTreeMap<(u32, u32), Vec<Launches>> = BTreeMap::new();
+    let mut threads: BTreeMap<(u32, u32), Vec<StackLaunches>> = BTreeMap::new();
     for (key, count, rhythm) in aggregates.host_stacks.rhythms() {
         let StackKey { process, thread, stack, leaf, .. } = *key;
         if matches!(leaf, Leaf::Function(_) | Leaf::Call) && rhythm.first_ns() > 0 {
-            threads.entry((process, thread)).or_default().push(Launches { count, rhythm: *rhythm, stack });
+            threads.entry((process, thread)).or_default().push(StackLaunches {
+                count,
+                rhythm: *rhythm,
+                stack,
+            });
         }
     }
-    let mut busiest: BTreeMap<u32, (u64, Vec<Launches>)> = BTreeMap::new();
+    let mut busiest: BTreeMap<u32, (u64, Vec<StackLaunches>)> = BTreeMap::new();
     for ((process, _), launches) in threads {
         let all = launches.iter().fold(0, |sum: u64, launches| sum.saturating_add(launches.count));
         let known = busiest.entry(process).or_default();
@@ -81,7 +85,7 @@ pub(super) fn steps(aggregates: &Aggregates, begin_ns: u64, labels: &mut Labels<
     }
     let mut processes: Vec<_> = busiest.into_iter().collect();
     processes.sort_by_key(|(_, (all, _))| std::cmp::Reverse(*all));
-    let report = |(process, (_, launches)): (u32, (u64, Vec<Launches>))| {
+    let report = |(process, (_, launches)): (u32, (u64, Vec<StackLaunches>))| {
         let first = first_of_step(&launches)?;
         let (mean_ns, deviation_ns) = first.rhythm.usual(first.count)?;
         let (longest_ns, longest_from_ns) = first.rhythm.longest();
@@ -104,12 +108,12 @@ fn line(stacks: &mut StackNames<'_>, process: u32, stack: u32) -> Option<CodeLoc
 }
 
 /// What a step launches first, if the thread has steps.
-fn first_of_step(launches: &[Launches]) -> Option<&Launches> {
-    let ends = |launches: &Launches| {
+fn first_of_step(launches: &[StackLaunches]) -> Option<&StackLaunches> {
+    let ends = |launches: &StackLaunches| {
         (launches.rhythm.first_ns(), launches.rhythm.first_ns() + launches.rhythm.span_ns())
     };
     let (from, to) = launches.iter().map(ends).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
-    let mut by_count: BTreeMap<u64, Vec<&Launches>> = BTreeMap::new();
+    let mut by_count: BTreeMap<u64, Vec<&StackLaunches>> = BTreeMap::new();
     for launches in launches.iter().filter(|launches| launches.count >= STEPS_MIN) {
         if launches.rhythm.span_ns() as f64 >= (to - from) as f64 * SPAN_MIN {
             by_count.entry(launches.count).or_default().push(launches);

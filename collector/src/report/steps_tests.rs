@@ -1,7 +1,7 @@
 use super::*;
 
 /// Launches of a program: `(stack, time in µs)`.
-fn launches(of: impl IntoIterator<Item = (u32, u64)>) -> Vec<Launches> {
+fn launches(of: impl IntoIterator<Item = (u32, u64)>) -> Vec<StackLaunches> {
     let mut known: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     of.into_iter().for_each(|(stack, us)| known.entry(stack).or_default().push(us * 1_000));
     let made = known.into_iter().map(|(stack, starts)| {
@@ -9,7 +9,7 @@ fn launches(of: impl IntoIterator<Item = (u32, u64)>) -> Vec<Launches> {
         let key = StackKey::without_call(0, 0, Leaf::Call);
         starts.iter().for_each(|ns| aggregates.add_at(key, Some(1), Some(*ns)));
         let (_, count, rhythm) = aggregates.rhythms().next().unwrap();
-        Launches { count, rhythm: *rhythm, stack }
+        StackLaunches { count, rhythm: *rhythm, stack }
     });
     made.collect()
 }
