@@ -34,7 +34,7 @@ pub const TABLE: [(u8, &str); 15] = [
         FAILED,
         "failed; doctor: tracing cannot work here; demo: the workload failed; ctl: nothing was dumped;\n\
          devices, monitor: no GPU can be read; top --once: there is no GPU and no traced program;\n\
-         flamegraph --weight idle: the trace has no device times",
+         flamegraph --weight idle: the trace has no device times, or not of the whole time",
     ),
     (
         USAGE,

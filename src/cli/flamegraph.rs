@@ -99,7 +99,9 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
 }
 
 fn no_idle_time() -> Failure {
-    Failure::new("the trace has no device times, so that it is not known when a GPU was idle")
-        .hint("record it with --device-times full")
-        .code(exit_code::FAILED)
+    Failure::new(
+        "it is not known when a GPU was idle: the trace has no device times, or only of a part of the time",
+    )
+    .hint("record it with --device-times full and without a pause")
+    .code(exit_code::FAILED)
 }

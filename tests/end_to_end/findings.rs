@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::harness::process::finish;
-use crate::harness::tool::{gputrace, run_command};
+use crate::harness::tool::{gputrace, run_command, run_with};
 use crate::idle_flame::{line, program};
 use crate::python_stacks::interpreters;
 
@@ -113,8 +113,39 @@ fn rank_that_the_others_wait_for() {
 fn busy_program_has_no_finding_and_says_what_it_is_busy_with() {
     let Some(found) = findings("busy") else { return };
     assert_eq!(found.rules, [""; 0], "{:#}", found.report["findings"]);
-    assert!(found.summary.contains("Findings none: busy 9"), "{}", found.summary);
+    let busy = found.summary.split_once("Findings none: busy ").expect(&found.summary).1;
+    let busy: f64 = busy.split_once('%').unwrap().0.parse().unwrap();
+    assert!(busy > 90.0, "{}", found.summary);
     assert!(found.summary.contains("100% of the kernels' time in step"), "{}", found.summary);
+}
+
+/// A C++ program has no stacks unless native ones are asked for.
+#[test]
+fn programs_without_stacks_have_the_same_findings_without_lines() {
+    let Some((_, python)) = interpreters("findings").pop() else { return };
+    for (fault, rule) in [
+        ("sync_in_loop", "sync_in_loop"),
+        ("slow_host", "slow_host_code"),
+        ("tiny_kernels", "launch_bound"),
+        ("pageable_copies", "pageable_copies"),
+    ] {
+        let run = run_with(&["--stacks", "none"], &python).arg(program()).arg(fault);
+        let report = run.succeed().report();
+        let list = report["findings"]["list"].as_array().unwrap();
+        assert_eq!(list[0]["rule"], rule, "{fault}: {list:#?}");
+        assert_eq!(list[0]["lines"], serde_json::json!([]), "{fault}");
+    }
+}
+
+/// What happened while nothing was recorded is not known.
+#[test]
+fn session_that_was_paused_has_no_findings_and_no_idle_time() {
+    let Some((_, python)) = interpreters("findings").pop() else { return };
+    let traced = run_with(&["--delay", "0.1"], &python).arg(program()).arg("steps").succeed();
+    let report = traced.report();
+    assert!(report["recording"]["recorded_ns"].as_u64().unwrap() > 0, "{report:#}");
+    assert!(report.get("findings").is_none() && report["devices"][0]["idle"].is_null(), "{report:#}");
+    assert!(!traced.output.join("flame-idle.svg").exists());
 }
 
 #[test]

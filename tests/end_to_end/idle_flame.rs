@@ -55,7 +55,7 @@ fn trace_without_device_times_has_no_idle_flamegraph() {
     assert!(!traced.output.join("flame-idle.svg").exists());
     let mut command = gputrace();
     let ended = finish(command.args(["flamegraph", "--weight", "idle"]).arg(traced.trace())).expect_code(1);
-    assert!(ended.stderr.contains("has no device times"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the trace has no device times"), "{}", ended.stderr);
     let mut command = gputrace();
     let command = command.args(["flamegraph", "--weight", "idle", "--to", "1s"]).arg(traced.trace());
     let ended = finish(command).expect_code(2);

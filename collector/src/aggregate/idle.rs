@@ -73,7 +73,7 @@ impl Cause {
         }
     }
 
-    /// Whether its time is told by line.
+    /// Whether its time is known by line.
     pub const fn has_lines(self) -> bool {
         !matches!(self, Cause::Unknown | Cause::Begin | Cause::End)
     }

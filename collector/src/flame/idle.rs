@@ -9,19 +9,22 @@ use crate::flame::graph::recorded_part;
 use crate::flame::{Flame, FlameLine, FlameWeight};
 use crate::label::Labels;
 use crate::model::Totals;
+use crate::model::recording::is_without_gaps;
 use crate::names::short_command;
 
 impl Flame {
     /// Times in which a device did nothing: device, process, the frames of the thread that launched the next
     /// operation, and why. Of time in host code these are the frames that the calls before and after it
     /// share, and then the lines that it lies between. The time before the first operation and after the last
-    /// is not in it: mostly it is far longer than the rest. All else adds up to the idle time of the report.
+    /// is not in it: mostly it is far longer than the rest. All else adds up to the idle time of the report. Of
+    /// a session that was paused, or whose device times were switched, nothing is known.
     pub fn of_idle(totals: &Totals, aggregates: &Aggregates, labels: &mut Labels<'_>) -> Flame {
         let Labels { processes, stacks, .. } = labels;
         let mut code = CodeFrames::new(stacks);
         let mut lines: BTreeMap<Vec<Frame>, Pieces> = BTreeMap::new();
         let mut outside_ns: u64 = 0;
-        for entry in aggregates.devices.iter() {
+        let known = aggregates.devices.iter().filter(|_| is_without_gaps(totals));
+        for entry in known {
             let Some(DeviceTime { idle, .. }) = entry.time(totals) else { continue };
             let device = match entry.device.name.as_str() {
                 "" => format!("GPU {}", entry.device.ordinal),

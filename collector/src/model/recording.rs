@@ -49,6 +49,12 @@ impl RecordingIntervals {
     }
 }
 
+/// Whether every process recorded all the time, with device times if with any: only then what lies between
+/// two operations is known.
+pub fn is_without_gaps(totals: &Totals) -> bool {
+    recorded_intervals(totals).is_none() && timed_intervals(totals).is_none()
+}
+
 /// When any process recorded; `None` if all recorded all the time.
 pub fn recorded_intervals(totals: &Totals) -> Option<Vec<(u64, u64)>> {
     let was_paused = totals.processes.iter().any(|process| process.definitions.recorded.was_paused());

@@ -13,6 +13,7 @@ use crate::label::StackNames;
 use crate::label::units::{count, duration};
 use crate::label::{Labels, uuid};
 use crate::model::definitions::Device;
+use crate::model::recording::is_without_gaps;
 use crate::model::{Evicted, Loss, Process, Totals};
 use crate::report::IdleReport;
 use crate::report::json::*;
@@ -219,7 +220,9 @@ fn device_report(
         idle_at_most_ns,
         active_span_ns: entry.busy.span_ns().map(|(first, last)| last - first),
         late_operations: entry.busy.late(),
-        idle: time.map(|time| IdleReport::new(time.idle, wall_ns, stacks)),
+        idle: time
+            .filter(|_| is_without_gaps(totals))
+            .map(|time| IdleReport::new(time.idle, wall_ns, stacks)),
         metrics: sampled.map(DeviceMetricsReport::new),
     }
 }

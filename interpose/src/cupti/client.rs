@@ -122,7 +122,8 @@ pub fn turn(session: &'static Session) {
     let root = root::of_tracer();
     pause::turn(session, root);
     let Some(root) = root else { return };
-    if IS_STEADY.load(Ordering::Relaxed) || session.is_flush_asked() {
+    let is_wanted = IS_STEADY.load(Ordering::Relaxed) || session.is_flush_asked();
+    if pause::may_flush(session) && is_wanted {
         // Unforced, so that running kernels are not affected. A flush from our own thread is safe as long as
         // hardware tracing (HES) is off, and it is off unless a program asks for it.
         root.flush(0);

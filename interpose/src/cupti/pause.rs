@@ -37,6 +37,9 @@ static NOTED_FOR: AtomicU32 = AtomicU32::new(0);
 static TURNS_LEFT: AtomicU32 = AtomicU32::new(0);
 /// The same for device times.
 static TIMING_TURNS_LEFT: AtomicU32 = AtomicU32::new(0);
+/// Turns without a flush after device times are switched on, and those that are left.
+const TURNS_QUIET: u32 = 10;
+static QUIET_TURNS_LEFT: AtomicU32 = AtomicU32::new(0);
 /// By CUPTI's clock: when the base kinds went off last, and when they went on after that.
 static OFF_NS: AtomicU64 = AtomicU64::new(0);
 static ON_NS: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -177,7 +180,11 @@ pub fn switch_times(session: &'static Session, is_on: bool) -> bool {
         (Timing::Marked | Timing::Off, true) => {
             if recording == Recording::On {
                 session.set_timing(Timing::Marked);
-                turn_on(session, root);
+                if !turn_on(session, root) {
+                    session.set_timing(Timing::Off);
+                    return true;
+                }
+                QUIET_TURNS_LEFT.store(TURNS_QUIET, Ordering::Relaxed);
             }
             session.set_timing(Timing::On);
             note_times(session, true);
@@ -240,10 +247,10 @@ fn go_on(session: &'static Session, root: Option<&Root>) -> bool {
         _ if session.timing() == Timing::Off => {}
         (Recording::Off, Some(root)) => {
             session.set_recording(Recording::Marked);
-            turn_on(session, root);
+            _ = turn_on(session, root);
         }
         // Asked to go on before the pause was complete.
-        (Recording::Marked, Some(root)) => turn_on(session, root),
+        (Recording::Marked, Some(root)) => _ = turn_on(session, root),
         (_, None) => {}
     }
     session.set_recording(Recording::On);
@@ -251,11 +258,25 @@ fn go_on(session: &'static Session, root: Option<&Root>) -> bool {
     true
 }
 
-fn turn_on(session: &'static Session, root: &Root) {
-    if kinds::request_base(root).is_err() {
-        session.notice(1, 0, b"CUPTI refuses to record again after a pause: host times only");
+/// False if CUPTI refuses, which is reported.
+fn turn_on(session: &'static Session, root: &Root) -> bool {
+    let is_on = kinds::request_base(root).is_ok();
+    if !is_on {
+        session.notice(1, 0, b"CUPTI refuses to record again: host times only");
     }
     ON_NS.store(root.now_ns(), Ordering::Relaxed);
+    is_on
+}
+
+/// Whether the service thread may flush in this turn. It does not while device times are switched off, nor
+/// just after: a flush then waited for ever for CUPTI's own thread (driver 580, CUPTI 13.0, eight threads that
+/// launch and make graphs: after 14 to 46 switches; without such flushes never in 470).
+pub fn may_flush(session: &Session) -> bool {
+    let left = QUIET_TURNS_LEFT.load(Ordering::Relaxed);
+    if left > 0 {
+        QUIET_TURNS_LEFT.store(left - 1, Ordering::Relaxed);
+    }
+    left == 0 && session.timing() != Timing::Off
 }
 
 fn turn_off(root: &Root) {

@@ -43,14 +43,16 @@ fn loads(input: &RuleInput<'_>) -> Option<Finding> {
     let (late, late_ns) = input.aggregates.calls.loads().late();
     // Compiling goes before loading: the GPU waits for both. What happens once belongs to the start.
     let again = input.idle.iter().filter(|line| line.pieces >= LOADS_MIN && input.has_loads(line));
-    let ns = late_ns.max(sum(again.map(|line| line.ns)));
+    let again_ns = sum(again.map(|line| line.ns));
+    let ns =
+        if input.has_lines() { again_ns } else { late_ns.min(input.span_ns.saturating_sub(input.busy_ns)) };
     if late < LOADS_MIN || input.share(ns) < SHARE_MIN {
         return None;
     }
     Some(Finding {
         rule: "recompilation",
         title: format!(
-            "Code is compiled or loaded {} times in the second half of all launches; the GPU waits {} for such lines",
+            "Code is compiled or loaded {} times in the last quarter of all launches; the GPU waits {} for such lines",
             count(late),
             duration(ns)
         ),

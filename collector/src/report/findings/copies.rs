@@ -11,6 +11,8 @@ const HOST_COPIES: [Direction; 2] = [Direction::CpuToGpu, Direction::GpuToCpu];
 const SHARE_MIN: f64 = 0.03;
 /// Smaller copies cost their call, and not their bytes.
 const SMALL_BYTES: u64 = 4096;
+/// Fewer copies are no habit.
+const COPIES_MIN: u64 = 10;
 const SMALL_MIN: u64 = 1_000;
 /// From such a mean size on, the memory's kind matters.
 const LARGE_BYTES: u64 = 64 << 10;
@@ -40,8 +42,10 @@ fn words(direction: Direction) -> &'static str {
 
 fn pageable(input: &RuleInput<'_>, direction: Direction) -> Option<Finding> {
     let moved = input.aggregates.transfers.pageable.get(&direction)?;
+    let all_calls = input.aggregates.transfers.copies.get(&direction)?.calls;
     let ns = moved.durations.total_ns();
-    if input.share(ns) < SHARE_MIN || moved.bytes / moved.calls.max(1) < LARGE_BYTES {
+    let is_few = moved.calls < COPIES_MIN;
+    if is_few || input.share(ns) < SHARE_MIN || moved.bytes / moved.calls.max(1) < LARGE_BYTES {
         return None;
     }
     Some(Finding {
@@ -54,7 +58,8 @@ fn pageable(input: &RuleInput<'_>, direction: Direction) -> Option<Finding> {
             duration(ns),
             bandwidth(moved.bandwidth_mbps())
         ),
-        lines: input.lines_of_copies(direction),
+        // Which lines copy from which memory is not known.
+        lines: if moved.calls == all_calls { input.lines_of_copies(direction) } else { Vec::new() },
         advice: "Use pinned memory (DataLoader(pin_memory=True), tensor.pin_memory(), cudaHostAlloc) and \
                  asynchronous copies (non_blocking=True)"
             .to_owned(),
@@ -72,14 +77,15 @@ fn small(input: &RuleInput<'_>, direction: Direction) -> Option<Finding> {
     }
     let class = input.class(CallClass::Copy)?;
     let each_ns = class.spread.total_ns.unwrap_or(0) / class.calls.max(1);
-    let ns = moved.durations.total_ns().saturating_add(each_ns.saturating_mul(moved.calls));
+    // While one is called, the one before it is carried out.
+    let ns = moved.durations.total_ns().max(each_ns.saturating_mul(moved.calls));
     if input.share(ns) < SHARE_MIN {
         return None;
     }
     Some(Finding {
         rule: "small_copies",
         title: format!(
-            "{} copies {} of {} on average: {} in their calls and on the GPU",
+            "{} copies {} of {} on average take {}",
             count(moved.calls),
             words(direction),
             bytes(moved.bytes / moved.calls),
@@ -89,7 +95,7 @@ fn small(input: &RuleInput<'_>, direction: Direction) -> Option<Finding> {
         advice: "Copy them together in one piece, or make the values on the GPU".to_owned(),
         saves_ns: ns,
         saves_share: 0.0,
-        basis: "the time of their calls and on the GPU",
+        basis: "the time of their calls or on the GPU, whichever is longer",
         confidence: Confidence::Medium,
     })
 }
@@ -101,6 +107,8 @@ fn alone(input: &RuleInput<'_>) -> Option<Finding> {
     let of = |direction: &Direction| {
         transfers.copies.get(direction).map(|moved: &Moved| moved.durations.total_ns())
     };
+    let copies: u64 =
+        HOST_COPIES.iter().filter_map(|to| transfers.copies.get(to)).map(|moved| moved.calls).sum();
     let copies_ns = sum(HOST_COPIES.iter().filter_map(of));
     let others_ns = sum(transfers.copies.values().map(|moved| moved.durations.total_ns()));
     let kernels_ns = input.kernels_ns();
@@ -108,7 +116,7 @@ fn alone(input: &RuleInput<'_>) -> Option<Finding> {
     let both_ns = all_ns.saturating_sub(input.busy_ns);
     let is_alone = both_ns as f64 <= copies_ns as f64 * OVERLAP_MAX;
     let saves_ns = copies_ns.min(kernels_ns);
-    if !is_alone || input.share(saves_ns) < ALONE_SHARE_MIN {
+    if copies < COPIES_MIN || !is_alone || input.share(saves_ns) < ALONE_SHARE_MIN {
         return None;
     }
     let direction = HOST_COPIES.into_iter().max_by_key(|direction| of(direction))?;

@@ -68,6 +68,11 @@ impl<'r> RuleInput<'r> {
         }
     }
 
+    /// Whether any idle time has a line: a program may have no stacks.
+    pub fn has_lines(&self) -> bool {
+        !self.idle.is_empty()
+    }
+
     /// Of all kernels.
     pub fn kernels_ns(&self) -> u64 {
         sum(self.report.kernels.iter().filter_map(|kernel| kernel.spread.total_ns))

@@ -24,7 +24,7 @@ use input::RuleInput;
 const SHOWN: usize = 7;
 /// The least part of the time that a finding could save.
 const SAVES_MIN: f64 = 0.02;
-/// Of shorter runs nothing is said.
+/// Shorter runs have no findings.
 const SPAN_MIN_NS: u64 = 1_000_000;
 
 /// A fault of the program, and what mending it could save.
@@ -71,7 +71,9 @@ impl FindingsReport {
         aggregates: &Aggregates,
         labels: &mut Labels<'_>,
     ) -> Option<FindingsReport> {
-        if !matches!(report.device_times, DeviceTimes::Full | DeviceTimes::Partial) {
+        // Of a session that was paused, it is not known what was between.
+        let is_whole = report.paused.is_none() && report.switched_times.is_none();
+        if !is_whole || !matches!(report.device_times, DeviceTimes::Full | DeviceTimes::Partial) {
             return None;
         }
         let input = RuleInput::new(report, aggregates, labels);

@@ -9,16 +9,25 @@ use crate::label::units::duration;
 
 /// The least part of a device's time that the others wait.
 const SHARE_MIN: f64 = 0.1;
+/// By how much the number of NCCL kernels of two processes may differ.
+const UNEQUAL_MAX: f64 = 1.1;
 
 pub(super) fn find(input: &RuleInput<'_>, labels: &mut Labels<'_>, to: &mut Vec<Finding>) {
     let mut waiting: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut calls: BTreeMap<u32, u64> = BTreeMap::new();
     for (key, kernel) in input.aggregates.kernels.iter() {
         if labels.kernels.name(key.process, key.name).short.starts_with("nccl") {
             let ns = waiting.entry(key.process).or_default();
             *ns = kernel.durations.total_ns().saturating_add(*ns);
+            *calls.entry(key.process).or_default() += kernel.calls;
         }
     }
     let Some((slow, least_ns)) = waiting.iter().min_by_key(|(_, ns)| **ns) else { return };
+    // Processes of one job take part in the same operations.
+    let (fewest, most) = (calls.values().min().copied(), calls.values().max().copied());
+    if fewest.unwrap_or(0) as f64 * UNEQUAL_MAX < most.unwrap_or(0) as f64 {
+        return;
+    }
     let all_ns = sum(waiting.values().copied());
     // The one that comes last finds the others there, and its own kernel is short.
     let lost_ns = all_ns.saturating_sub(least_ns.saturating_mul(waiting.len() as u64));

@@ -18,6 +18,8 @@ const LAUNCHES_MIN: u64 = 100;
 const LAUNCHES_SHARE_MIN: f64 = 0.15;
 /// Between two launches a program spends less than this on launching.
 const LAUNCHING_NS: u64 = 100_000;
+/// Longer kernels are launched by the time that they are needed, unless gaps are as long.
+const SHORT_NS: u64 = 20_000;
 /// What happens less often is a start or an end, unless it takes long.
 const TIMES_MIN: u64 = 3;
 const LONG_NS: u64 = 1_000_000_000;
@@ -65,16 +67,16 @@ fn waits(input: &RuleInput<'_>, after_waits: &[&IdleLine]) -> Option<Finding> {
     }
     let mut idle_ns = sum(lines.values().map(|weight| weight.ns));
     let mut waits = sum(lines.keys().map(|line| input.calls_at(CallClass::Wait, line).count));
-    if lines.is_empty() {
-        // A program without stacks: the time in the waits is known, and not the time after them.
-        idle_ns = input.idle_of(&[Cause::Sync]).0;
-        waits = input.class(CallClass::Wait).map_or(0, |class| class.calls);
+    let mut host_ns = sum(after_waits.iter().filter(|line| line.cause == Cause::Host).map(|line| line.ns));
+    if !input.has_lines() {
+        let (ns, _, calls) = after_waits_without_lines(input)?;
+        (host_ns, waits) = (ns, calls);
+        idle_ns = sum([host_ns, input.idle_of(&[Cause::Sync]).0]);
     }
     // After each wait a launch begins anew, and what was waited for is often a copy.
     let (launch_ns, launches) = input.idle_of(&[Cause::Launch]);
     let launching_ns = launch_ns / launches.max(1) * launches.min(waits);
     let copies = lines.keys().map(|line| input.copies_at(Direction::GpuToCpu, line).ns);
-    let host_ns = sum(after_waits.iter().filter(|line| line.cause == Cause::Host).map(|line| line.ns));
     let waiting_ns = sum([idle_ns.saturating_sub(host_ns), launching_ns, sum(copies)]);
     let saves_ns = overlapped(input, host_ns).saturating_add(waiting_ns);
     if input.share(saves_ns) < SHARE_MIN || waits < LOOP_MIN {
@@ -99,6 +101,14 @@ fn waits(input: &RuleInput<'_>, after_waits: &[&IdleLine]) -> Option<Finding> {
     })
 }
 
+/// Of a program without stacks: host time between operations and in how many pieces, and how many waits
+/// there were, if there was about one in each piece.
+fn after_waits_without_lines(input: &RuleInput<'_>) -> Option<(u64, u64, u64)> {
+    let (host_ns, pieces) = input.idle_of(&[Cause::Host]);
+    let waits = input.class(CallClass::Wait)?.calls;
+    (!input.has_lines() && waits.saturating_mul(2) >= pieces).then_some((host_ns, pieces, waits))
+}
+
 fn launches(input: &RuleInput<'_>, others: &[&IdleLine]) -> Option<Finding> {
     let mut lines = ByLine::new();
     let (mut idle_ns, mut gaps) = (0, 0);
@@ -111,9 +121,11 @@ fn launches(input: &RuleInput<'_>, others: &[&IdleLine]) -> Option<Finding> {
             }
         }
     }
-    if lines.is_empty() {
-        // A program without stacks: all that is known is the sum.
-        (idle_ns, gaps) = input.idle_of(&[Cause::Host, Cause::Launch]);
+    if !input.has_lines() {
+        // All that is known is the sum.
+        let causes = [Cause::Host, Cause::Launch];
+        let is_waiting = after_waits_without_lines(input).is_some_and(|(_, _, waits)| waits >= LOOP_MIN);
+        (idle_ns, gaps) = input.idle_of(if is_waiting { &causes[1..] } else { &causes });
         if idle_ns / gaps.max(1) >= LAUNCHING_NS {
             return None;
         }
@@ -123,13 +135,17 @@ fn launches(input: &RuleInput<'_>, others: &[&IdleLine]) -> Option<Finding> {
         return None;
     }
     let kernel_ns = input.kernels_ns();
-    let kernels = sum(input.report.kernels.iter().map(|kernel| kernel.timed_calls));
+    let kernels: u64 = sum(input.report.kernels.iter().map(|kernel| kernel.timed_calls));
+    let mean_ns = kernel_ns / kernels.max(1);
+    if mean_ns > SHORT_NS.max(idle_ns / gaps.max(1)) {
+        return None;
+    }
     Some(Finding {
         rule: "launch_bound",
         title: format!(
-            "The GPU waits for launches: {} kernels of {} on average, and one launch each {}",
+            "The GPU waits for launches: {} kernels of {} on average, and one launch every {}",
             count(kernels),
-            duration(kernel_ns / kernels.max(1)),
+            duration(mean_ns),
             duration(input.span_ns / launches.max(1)),
         ),
         lines: most(&lines),
@@ -178,14 +194,9 @@ fn slow_host_code(
                 "Do this work while the GPU is busy (another thread or process, or launch the next step before it), or less of it",
             ),
         };
-        let times =
-            if line.pieces == 1 { "once".to_owned() } else { format!("{} times", count(line.pieces)) };
         to.push(Finding {
             rule,
-            title: format!(
-                "The GPU has nothing to do {times}, for {} on average, while the program runs host code",
-                duration(line.ns / line.pieces.max(1))
-            ),
+            title: nothing_to_do(line.ns, line.pieces),
             lines: [&line.from, &line.to].into_iter().flatten().cloned().fold(Vec::new(), distinct),
             advice: advice.to_owned(),
             saves_ns,
@@ -194,6 +205,34 @@ fn slow_host_code(
             confidence: Confidence::Medium,
         });
     }
+    if !input.has_lines() {
+        to.extend(slow_host_code_without_lines(input));
+    }
+}
+
+fn slow_host_code_without_lines(input: &RuleInput<'_>) -> Option<Finding> {
+    let (ns, pieces) = input.idle_of(&[Cause::Host]);
+    let waited_ns = after_waits_without_lines(input).map_or(0, |(ns, ..)| overlapped(input, ns));
+    let saves_ns = ns - waited_ns;
+    let is_long = ns / pieces.max(1) >= LAUNCHING_NS && (pieces >= TIMES_MIN || ns >= LONG_NS);
+    (is_long && input.share(saves_ns) >= SHARE_MIN).then(|| Finding {
+        rule: "slow_host_code",
+        title: nothing_to_do(ns, pieces),
+        lines: Vec::new(),
+        advice: "Record with stacks (--stacks native for programs without Python) to see where it is"
+            .to_owned(),
+        saves_ns,
+        saves_share: 0.0,
+        basis: "idle time in host code that waiting less often would not save",
+        confidence: Confidence::Medium,
+    })
+}
+
+fn nothing_to_do(ns: u64, pieces: u64) -> String {
+    let each = duration(ns / pieces.max(1));
+    let times = if pieces == 1 { String::new() } else { format!("{} times, ", count(pieces)) };
+    let of = if pieces == 1 { "" } else { " on average," };
+    format!("The GPU has nothing to do {times}for {each}{of} while the program runs host code")
 }
 
 fn distinct<T: PartialEq>(mut all: Vec<T>, next: T) -> Vec<T> {

@@ -216,7 +216,6 @@ fn location(location: &CodeLocation) -> String {
     }
 }
 
-/// Those with work or calls of their own: a line is not counted for what it called.
 fn findings(report: &Report) -> Vec<Vec<Cell>> {
     let list = report.findings.iter().flat_map(|findings| &findings.list);
     list.map(|finding| {
@@ -233,6 +232,7 @@ fn findings(report: &Report) -> Vec<Vec<Cell>> {
     .collect()
 }
 
+/// Those with work or calls of their own: a line is not counted for what it called.
 fn lines(report: &Report) -> Vec<Vec<Cell>> {
     let is_charged = |calls: u64, host_calls: u64| calls > 0 || host_calls > 0;
     let charged = report.lines.iter().filter(|line| is_charged(line.charged_calls, line.charged_host_calls));

@@ -1,5 +1,6 @@
 //! The findings on the page of the summary: what each could save, what is wrong, where, and what helps.
 
+use crate::aggregate::Cause;
 use crate::label::units::{duration, percent};
 use crate::names::line_safe;
 use crate::report::text::page::TextPage;
@@ -19,11 +20,7 @@ impl Report {
         let span =
             format!("busy {share} of the {} from the first to the last operation{of}", duration(*span_ns));
         if list.is_empty() {
-            let most = self.kernels.first().filter(|kernel| kernel.spread.total_ns.is_some());
-            let with = most.map_or_else(String::new, |kernel| {
-                let share = kernel.share.map(percent).unwrap_or_default();
-                format!("; {share} of the kernels' time in {}", line_safe(&kernel.name))
-            });
+            let with = if share_busy < BUSY { self.most_idle() } else { self.most_busy() };
             let none = if share_busy < BUSY { "none that the rules know" } else { "none" };
             page.fact("Findings", &format!("{none}: {span}{with}"));
             return;
@@ -32,6 +29,25 @@ impl Report {
         for finding in list {
             finding.lines(page);
         }
+    }
+
+    /// What a GPU that is busy is busy with.
+    fn most_busy(&self) -> String {
+        let most = self.kernels.first().filter(|kernel| kernel.spread.total_ns.is_some());
+        most.map_or_else(String::new, |kernel| {
+            let share = kernel.share.map(percent).unwrap_or_default();
+            format!("; {share} of the kernels' time in {}", line_safe(&kernel.name))
+        })
+    }
+
+    /// What a GPU that is idle mostly waits for, between its operations.
+    fn most_idle(&self) -> String {
+        let causes =
+            self.devices.iter().filter_map(|device| device.idle.as_ref()).flat_map(|idle| &idle.causes);
+        let between = causes.filter(|cause| !matches!(cause.cause, Cause::Begin | Cause::End));
+        between.max_by_key(|cause| cause.ns).map_or_else(String::new, |cause| {
+            format!("; idle most {} ({})", cause.cause.text(), duration(cause.ns))
+        })
     }
 }
 
