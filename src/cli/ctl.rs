@@ -180,21 +180,24 @@ fn set(pid: i32, socket: &Path, change: &str, is_json: bool) -> Result<(String, 
         return Err(Failure::new(format!("the session of process {pid} did not change: {why}")));
     };
     let seconds = answer["at_s"].as_f64().unwrap_or(0.0);
+    let (refused, unanswered) = (numbers(&answer["refused"]), unanswered(&answer));
     let text = if is_json {
         format!("{answer:#}\n")
+    } else if !refused.is_empty() || unanswered.is_some() {
+        // Not in force everywhere: the failure says where not, and `status` what is.
+        String::new()
     } else {
         let value = |value: &Value| printable::text(value.as_str().unwrap_or("?")).to_string();
         let lines = values.iter().map(|(key, now)| (printable::text(key).to_string(), value(now)));
         lines.map(|(key, now)| format!("{key}={now}, {seconds:.3} s after the session's begin\n")).collect()
     };
-    let refused = numbers(&answer["refused"]);
     let failure = (!refused.is_empty()).then(|| {
         Failure::new(format!("process {} cannot change so", refused.join(", "))).hint(
             "device times need CUPTI from the start: the program was started with --device-times off, or there is \
              none; native stacks need memory, and operators a known PyTorch",
         )
     });
-    Ok((text, failure.or_else(|| unanswered(&answer))))
+    Ok((text, failure.or(unanswered)))
 }
 
 /// The process ids in an answer.

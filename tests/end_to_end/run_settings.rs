@@ -67,6 +67,30 @@ fn recorded(report: &Value) -> Vec<u64> {
     ]
 }
 
+/// Two people, or a script and a person: both are answered once theirs is in force.
+#[test]
+fn changes_at_the_same_time_are_both_in_force() {
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &[], compiled("toggled", Link::Driver), &[]);
+    assert_eq!(session.line(), "ready");
+    let pid = session.pid();
+    for _ in 0..3 {
+        let times = std::thread::spawn(move || ctl(pid, &["set", "device-times=off"]));
+        sleep(Duration::from_millis(20));
+        let stacks = ctl(pid, &["set", "stacks=native"]);
+        for (ended, said) in [(times.join().unwrap(), "device-times=off, "), (stacks, "stacks=native, ")] {
+            assert!(ended.expect_code(0).stdout.starts_with(said));
+        }
+        let settings = status_line(&session, "Settings");
+        assert!(settings.contains("stacks=native") && settings.contains("device-times=off"), "{settings}");
+        set(&session, "device-times=on");
+        set(&session, "stacks=off");
+    }
+    session.release();
+    session.line();
+    assert!(session.end().0.success());
+}
+
 /// Four threads launch, copy and replay graphs while all settings change, in the middle of pauses too.
 #[test]
 fn every_call_is_known_once_while_settings_change_under_threads() {

@@ -15,9 +15,9 @@ use crate::names::short_command;
 impl Flame {
     /// Times in which a device did nothing: device, process, the frames of the thread that launched the next
     /// operation, and why. Of time in host code these are the frames that the calls before and after it
-    /// share, and then the lines that it lies between. The time before the first operation and after the last
-    /// is not in it: mostly it is far longer than the rest. All else adds up to the idle time of the report. Of
-    /// a session that was paused, or whose device times were switched, nothing is known.
+    /// share, and then the lines that it lies between. The time before the first operation and after the
+    /// last is not in it: mostly it is far longer than the rest. All else adds up to the idle time of the
+    /// report. Of a session that was paused, or whose device times were switched, nothing is known.
     pub fn of_idle(totals: &Totals, aggregates: &Aggregates, labels: &mut Labels<'_>) -> Flame {
         let Labels { processes, stacks, .. } = labels;
         let mut code = CodeFrames::new(stacks);

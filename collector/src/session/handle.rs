@@ -93,8 +93,8 @@ impl Handle {
     /// Pauses the session's processes, or makes them record, and waits until they all do, `limit` at most.
     pub fn set_recording(&self, is_on: bool, by: OrderedBy, limit: Duration) -> RecordingChange {
         let before = self.shared.recording().wanted;
-        let wanted = self.shared.order_recording(!is_on, by);
-        let order = wait_for(wanted, limit, || self.shared.recording());
+        self.shared.order_recording(!is_on, by);
+        let order = wait_for_last(limit, || self.shared.recording());
         if !is_on {
             // What was recorded until then is in the trace, for those who read it next: the first status may
             // be of a round of reading that began before.
@@ -112,8 +112,15 @@ impl Handle {
 
     /// Changes settings of the session's processes, and waits until all have changed, `limit` at most.
     pub fn set(&self, change: RunSettings, limit: Duration) -> SettingsChange {
-        let wanted = self.shared.order_settings(change);
-        let order = wait_for(wanted, limit, || self.shared.settings());
+        self.shared.order_settings(change);
+        let order = wait_for_last(limit, || self.shared.settings());
+        // What another order has changed since is not refused.
+        let latest = RunSettings::from_word(order.wanted);
+        let change = RunSettings {
+            stacks: change.stacks.filter(|_| latest.stacks == change.stacks),
+            device_times: change.device_times.filter(|_| latest.device_times == change.device_times),
+            torch_ops: change.torch_ops.filter(|_| latest.torch_ops == change.torch_ops),
+        };
         let cannot = |state: &ReportedState| {
             !order.waiting.contains(&state.pid) && state.settings.changed_by(change) != state.settings
         };
@@ -205,13 +212,13 @@ impl Handle {
     }
 }
 
-/// Waits until all processes have an order in effect, `limit` at most, or until a later order takes its
-/// place.
-fn wait_for(wanted: u32, limit: Duration, now: impl Fn() -> LiveOrder) -> LiveOrder {
+/// Waits until all processes have the last order in effect, `limit` at most. It may be a later one than the
+/// caller's, which has all of the caller's that it does not change.
+fn wait_for_last(limit: Duration, now: impl Fn() -> LiveOrder) -> LiveOrder {
     let deadline = Instant::now() + limit;
     loop {
         let order = now();
-        let is_done = order.applied == wanted && order.waiting.is_empty() || order.wanted != wanted;
+        let is_done = order.applied == order.wanted && order.waiting.is_empty();
         if is_done || Instant::now() >= deadline {
             return order;
         }

@@ -102,7 +102,7 @@ impl Shared {
     }
 
     /// Orders all processes, and those that join later, to pause or to record. Returns the order's number.
-    pub fn order_recording(&self, is_paused: bool, by: OrderedBy) -> u32 {
+    pub fn order_recording(&self, is_paused: bool, by: OrderedBy) {
         let mut order = lock(&self.recording);
         order.wanted = ((order.wanted >> 1).wrapping_add(1) << 1) | u32::from(is_paused);
         *lock(&self.ordered_by) = by;
@@ -111,7 +111,6 @@ impl Shared {
             let _ = self.started_ns.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed);
         }
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        order.wanted
     }
 
     /// Notes that a program has joined.
@@ -137,11 +136,10 @@ impl Shared {
     }
 
     /// Orders all processes, and those that join later, to change settings. Returns the order's number.
-    pub fn order_settings(&self, change: RunSettings) -> u32 {
+    pub fn order_settings(&self, change: RunSettings) {
         let mut order = lock(&self.settings);
         order.wanted = change.next_order(order.wanted);
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        order.wanted
     }
 
     pub fn settings(&self) -> LiveOrder {

@@ -25,7 +25,8 @@ pub enum Requester {
 
 /// The kinds of every trace. No API kinds: the hooks record host times at a third of the cost. All are
 /// requested right after `cuInit`, and switched later only on request, because switching while kernels run
-/// stalls the device. CUPTI's device buffers keep their default sizes, because a limit on them makes CUPTI drop records.
+/// stalls the device. CUPTI's device buffers keep their default sizes, because a limit on them makes CUPTI
+/// drop records.
 const BASE: [Kind; 4] = [
     Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     Kind::CUPTI_ACTIVITY_KIND_MEMCPY,

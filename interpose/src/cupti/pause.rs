@@ -269,8 +269,8 @@ fn turn_on(session: &'static Session, root: &Root) -> bool {
 }
 
 /// Whether the service thread may flush in this turn. It does not while device times are switched off, nor
-/// just after: a flush then waited for ever for CUPTI's own thread (driver 580, CUPTI 13.0, eight threads that
-/// launch and make graphs: after 14 to 46 switches; without such flushes never in 470).
+/// just after: a flush then waited for ever for CUPTI's own thread (driver 580, CUPTI 13.0, eight threads
+/// that launch and make graphs: after 14 to 46 switches; without such flushes never in 249).
 pub fn may_flush(session: &Session) -> bool {
     let left = QUIET_TURNS_LEFT.load(Ordering::Relaxed);
     if left > 0 {
