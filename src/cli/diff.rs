@@ -14,6 +14,7 @@ use crate::cli::failure::Failure;
 use crate::cli::output_folder::write_whole;
 use crate::cli::settings::Flames;
 use crate::cli::talk::say;
+use crate::cli::traces::Read;
 use crate::cli::{exit_code, stdout, traces, variables};
 
 pub fn command() -> Command {
@@ -129,6 +130,13 @@ impl Side {
         let (mut side, several) = (Side::default(), runs.len() > 1);
         for files in runs {
             match traces::read_as(files, &Flames::default(), |_| {}) {
+                Ok(read) if several && why_not_a_run(&read).is_some() => {
+                    let why = why_not_a_run(&read).unwrap_or_default();
+                    let text = format!("{name}: a run was left out: {why}");
+                    say(format_args!("gputrace: warning: {text}"));
+                    side.left_out.push(text);
+                    side.exit_code = side.exit_code.or(Some(exit_code::PARTIAL));
+                }
                 Ok(read) => {
                     let (report, flame) = read.analysis.into_parts();
                     side.reports.push(report);
@@ -150,6 +158,15 @@ impl Side {
                 .code(side.exit_code.unwrap_or(exit_code::collector::NO_INPUT))),
             false => Ok(side),
         }
+    }
+}
+
+/// Why a trace would spoil a mean over several.
+fn why_not_a_run(read: &Read) -> Option<&'static str> {
+    match read.exit_code {
+        exit_code::SUCCESS if read.analysis.has_events() => None,
+        exit_code::SUCCESS => Some("nothing was recorded"),
+        _ => Some("it was read in part"),
     }
 }
 

@@ -84,7 +84,7 @@ def long_busy():
 
 
 def tiny_kernels():
-    for _ in range(3_000):
+    for _ in range(12_000):
         LAUNCH["tiny"]()  # tiny
         sum(range(500))
 
@@ -116,7 +116,7 @@ def slow_host():
 
 def pageable_copies():
     source, target = ctypes.create_string_buffer(BYTES), memory(BYTES)
-    for _ in range(40):
+    for _ in range(200):
         CUDA.cuMemcpyHtoDAsync_v2(target, source, BYTES, STREAM)  # copy
         LAUNCH["step"]()
 
@@ -124,7 +124,7 @@ def pageable_copies():
 def small_copies():
     source, target = ctypes.c_void_p(), memory(BYTES)
     call("cuMemAllocHost_v2", ctypes.byref(source), BYTES)
-    for _ in range(3_000):
+    for _ in range(40_000):
         CUDA.cuMemcpyHtoDAsync_v2(target, source, 8, STREAM)  # copy
 
 

@@ -9,7 +9,10 @@ use crate::report::{DeviceTimes, Report};
 /// Of all that keeps two sides from being compared, what applies; how noise is dealt with first.
 pub(super) fn notes(before: &[Report], after: &[Report]) -> Vec<String> {
     let mut notes = vec![noise(before.len(), after.len())];
-    let is_simulated = |runs: &[Report]| runs.iter().map(|report| report.simulated).collect::<BTreeSet<_>>();
+    let is_simulated = |runs: &[Report]| {
+        let with_work = runs.iter().filter(|report| !report.is_empty());
+        with_work.map(|report| report.simulated).collect::<BTreeSet<_>>()
+    };
     let simulated: BTreeSet<bool> = is_simulated(before).into_iter().chain(is_simulated(after)).collect();
     if simulated.len() > 1 {
         let text = "some runs are on the simulated device and others on a real one: only counts can be compared, no times";

@@ -35,9 +35,9 @@ pub struct ComparedRow {
 }
 
 impl ComparedRow {
-    /// Whether all that is known is the same on both sides.
+    /// Whether GPU time and operations are known on both sides, and the same.
     pub fn is_same(&self) -> bool {
-        self.only.is_none() && self.time.distance() == 0.0 && self.calls.distance() == 0.0
+        self.only.is_none() && self.time.difference == Some(0.0) && self.calls.distance() == 0.0
     }
 }
 
