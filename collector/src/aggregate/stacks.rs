@@ -112,9 +112,14 @@ impl Weight {
 
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
-    weights: FxHashMap<StackKey, (Weight, Rhythm)>,
+    weights: FxHashMap<StackKey, (Weight, Number)>,
+    /// Of those that have begins, by their numbers.
+    rhythms: Vec<Rhythm>,
     timed: bool,
 }
+
+/// One more than an index; 0 for none.
+type Number = u32;
 
 impl Stacks {
     #[inline]
@@ -126,7 +131,7 @@ impl Stacks {
     #[inline]
     pub fn add_at(&mut self, key: StackKey, ns: Option<u64>, start_ns: Option<u64>) {
         let kept = self.weights.len();
-        let (weight, rhythm) = match self.weights.get_mut(&key) {
+        let (weight, number) = match self.weights.get_mut(&key) {
             Some(known) => known,
             None if kept < FINE_MAX => self.weights.entry(key).or_default(),
             None if key.stream != MANY_STREAMS => {
@@ -145,7 +150,13 @@ impl Stacks {
         };
         weight.count += 1;
         if let Some(start_ns) = start_ns {
-            rhythm.add(start_ns);
+            if *number == 0 {
+                self.rhythms.push(Rhythm::default());
+                *number = self.rhythms.len() as Number;
+            }
+            if let Some(rhythm) = self.rhythms.get_mut(*number as usize - 1) {
+                rhythm.add(start_ns);
+            }
         }
         if let Some(ns) = ns {
             weight.ns = weight.ns.saturating_add(ns);
@@ -168,7 +179,10 @@ impl Stacks {
 
     /// When what is below each stack began. In no particular order.
     pub fn rhythms(&self) -> impl Iterator<Item = (&StackKey, u64, &Rhythm)> {
-        self.weights.iter().map(|(key, (weight, rhythm))| (key, weight.count, rhythm))
+        self.weights.iter().filter_map(|(key, (weight, number))| {
+            let index = (*number as usize).checked_sub(1)?;
+            Some((key, weight.count, self.rhythms.get(index)?))
+        })
     }
 
     /// By key.

@@ -69,5 +69,5 @@ fn aggregates_of_exited_programs_take_little_memory() {
     let before = held_bytes();
     drop(programs);
     println!("{each} bytes a program more, {} in all", before - held_bytes());
-    assert!(each < 5 << 9, "{each} bytes a program more");
+    assert!(each < 21 << 7, "{each} bytes a program more");
 }
