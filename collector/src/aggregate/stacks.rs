@@ -112,14 +112,14 @@ impl Weight {
 
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
-    weights: FxHashMap<StackKey, (Weight, Number)>,
+    weights: FxHashMap<StackKey, (Weight, RhythmNumber)>,
     /// Of those that have begins, by their numbers.
     rhythms: Vec<Rhythm>,
     timed: bool,
 }
 
 /// One more than an index; 0 for none.
-type Number = u32;
+type RhythmNumber = u32;
 
 impl Stacks {
     #[inline]
@@ -152,7 +152,7 @@ impl Stacks {
         if let Some(start_ns) = start_ns {
             if *number == 0 {
                 self.rhythms.push(Rhythm::default());
-                *number = self.rhythms.len() as Number;
+                *number = self.rhythms.len() as RhythmNumber;
             }
             if let Some(rhythm) = self.rhythms.get_mut(*number as usize - 1) {
                 rhythm.add(start_ns);
