@@ -24,7 +24,8 @@ pub fn page_width(output: &impl AsRawFd) -> Option<usize> {
 pub struct Analysis {
     report: Report,
     flame: Flame,
-    idle: Flame,
+    /// If it is wanted and any idle time is known.
+    idle: Option<Flame>,
 }
 
 impl Analysis {
@@ -32,7 +33,8 @@ impl Analysis {
         let mut labels = Labels::new(totals, aggregates);
         let report = Report::with(totals, aggregates, &mut labels);
         let flame = Flame::with(totals, aggregates, &mut labels, flames.ranges, &flames.group_by);
-        let idle = Flame::of_idle(totals, aggregates, &mut labels);
+        let idle = flames.idle.then(|| Flame::of_idle(totals, aggregates, &mut labels));
+        let idle = idle.filter(|idle| !idle.lines.is_empty());
         Analysis { report, flame, idle }
     }
 
@@ -80,9 +82,9 @@ impl Analysis {
         &self.flame
     }
 
-    /// The flamegraph of idle time, if any is known.
+    /// The flamegraph of idle time, if it was asked for and any is known.
     pub fn idle(&self) -> Option<&Flame> {
-        Some(&self.idle).filter(|idle| !idle.lines.is_empty())
+        self.idle.as_ref()
     }
 
     /// Losses by reason, their counts as they are read; only reasons that apply.

@@ -129,28 +129,24 @@ impl Side {
     fn read(name: &str, runs: Vec<Vec<PathBuf>>) -> Result<Side, Failure> {
         let (mut side, several) = (Side::default(), runs.len() > 1);
         for files in runs {
-            match traces::read_as(files, &Flames::default(), |_| {}) {
-                Ok(read) if several && why_not_a_run(&read).is_some() => {
-                    let why = why_not_a_run(&read).unwrap_or_default();
-                    let text = format!("{name}: a run was left out: {why}");
-                    say(format_args!("gputrace: warning: {text}"));
-                    side.left_out.push(text);
-                    side.exit_code = side.exit_code.or(Some(exit_code::PARTIAL));
-                }
-                Ok(read) => {
-                    let (report, flame) = read.analysis.into_parts();
-                    side.reports.push(report);
-                    side.flames.push(flame);
-                    side.exit_code = side.exit_code.or((read.exit_code != 0).then_some(read.exit_code));
-                }
-                Err(failure) if several => {
-                    let text = format!("{name}: a run was left out: {}", failure.message);
-                    say(format_args!("gputrace: warning: {text}"));
-                    side.left_out.push(text);
-                    side.exit_code = side.exit_code.or(Some(failure.exit_code));
-                }
+            let (why, exit_code) = match traces::read_as(files, &Flames::default(), |_| {}) {
+                Ok(read) => match why_not_a_run(&read).filter(|_| several) {
+                    Some(why) => (why.to_owned(), exit_code::PARTIAL),
+                    None => {
+                        let (report, flame) = read.analysis.into_parts();
+                        side.reports.push(report);
+                        side.flames.push(flame);
+                        side.exit_code = side.exit_code.or((read.exit_code != 0).then_some(read.exit_code));
+                        continue;
+                    }
+                },
+                Err(failure) if several => (failure.message, failure.exit_code),
                 Err(failure) => return Err(failure),
-            }
+            };
+            let text = format!("{name}: a run was left out: {why}");
+            say(format_args!("gputrace: warning: {text}"));
+            side.left_out.push(text);
+            side.exit_code = side.exit_code.or(Some(exit_code));
         }
         match side.reports.is_empty() {
             true => Err(Failure::new(format!("no run {name} the change could be read"))

@@ -163,6 +163,6 @@ fn summarise(format: &FormatEntry, count: u64, left_out: Option<u64>, path: Opti
 
 /// What formats have a choice of, from the options and variables.
 fn choices(matches: &ArgMatches) -> Choices {
-    let Flames { ranges, group_by } = Flames::new(matches);
+    let Flames { ranges, group_by, .. } = Flames::new(matches);
     Choices { ranges, group_by, naming: otlp::naming(), sampling: otlp_options::sampling(&Given(matches)) }
 }

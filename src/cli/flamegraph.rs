@@ -67,13 +67,13 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         traces::refuse_an_input(output, &inputs)?;
     }
     let of_idle = matches.get_one::<String>("weight").is_some_and(|value| value == "idle");
-    let selection = selection::of(matches)?;
-    if of_idle && !selection.is_everything() {
+    if of_idle && !selection::of(matches)?.is_everything() {
         let why = "--weight idle is of the whole trace, and cannot be with --filter, --from or --to";
         return Err(Failure::new(why).code(exit_code::USAGE));
     }
     let by_replay = matches.get_one::<String>("graphs").is_some_and(|value| value == "replay");
-    let read = traces::read_part(inputs, matches, &Flames::new(matches), |aggregates| {
+    let flames = Flames { idle: of_idle, ..Flames::new(matches) };
+    let read = traces::read_part(inputs, matches, &flames, |aggregates| {
         if by_replay {
             aggregates.device_stacks.by_replay();
         }

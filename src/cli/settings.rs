@@ -46,6 +46,8 @@ pub struct Limits {
 pub struct Flames {
     pub ranges: RangePosition,
     pub group_by: GroupBy,
+    /// Whether the one of idle time is made too.
+    pub idle: bool,
 }
 
 impl Settings {
@@ -108,6 +110,6 @@ impl Flames {
         });
         let group_by = given.option(&options::GROUP_BY);
         let group_by = group_by.or_else(|| GroupBy::parse(&options::GROUP_BY.variable_text()?).ok());
-        Flames { ranges: ranges.unwrap_or_default(), group_by: group_by.unwrap_or_default() }
+        Flames { ranges: ranges.unwrap_or_default(), group_by: group_by.unwrap_or_default(), idle: true }
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! A bar is as wide as the wider side, summed from its leaves: what one side alone has is drawn too.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use rustc_hash::FxHashMap;

@@ -23,8 +23,8 @@ impl Flame {
         let mut code = CodeFrames::new(stacks);
         let mut lines: BTreeMap<Vec<Frame>, Pieces> = BTreeMap::new();
         let mut outside_ns: u64 = 0;
-        let known = aggregates.devices.iter().filter(|_| is_without_gaps(totals));
-        for entry in known {
+        let are_known = is_without_gaps(totals);
+        for entry in aggregates.devices.iter().filter(|_| are_known) {
             let Some(DeviceTime { idle, .. }) = entry.time(totals) else { continue };
             let device = match entry.device.name.as_str() {
                 "" => format!("GPU {}", entry.device.ordinal),

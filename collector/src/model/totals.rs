@@ -180,6 +180,11 @@ impl Totals {
         end.unwrap_or(0).saturating_sub(begin)
     }
 
+    /// When the first session began.
+    pub fn begin_monotonic_ns(&self) -> u64 {
+        self.sessions.iter().map(|session| session.begin.monotonic_ns).min().unwrap_or(0)
+    }
+
     /// When the last session ended, or the part of it that the stream contains, on CLOCK_MONOTONIC.
     pub fn end_monotonic_ns(&self) -> u64 {
         self.sessions.last().map_or(0, |session| match &session.excerpt {

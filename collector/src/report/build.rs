@@ -71,7 +71,6 @@ impl Report {
         let (threads, threads_left_out) = threads::threads(totals, aggregates, &labels.processes);
         let (kernels, other_kernels) = kernels::kernels(aggregates, &mut labels.kernels);
         let (streams, streams_left_out) = streams::streams(totals, aggregates);
-        let begin_ns = totals.sessions.first().map_or(0, |session| session.begin.monotonic_ns);
         let mut report = Report {
             schema: SCHEMA,
             version: VERSION,
@@ -88,7 +87,7 @@ impl Report {
             size_limits,
             series,
             paused: recording::paused(totals),
-            steps: steps::steps(aggregates, begin_ns, labels),
+            steps: steps::steps(aggregates, totals.begin_monotonic_ns(), labels),
             device_times: device_times(totals),
             switched_times: switched_times::switched_times(totals),
             device_time_coverage: counts.device_time_coverage(),

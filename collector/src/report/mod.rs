@@ -53,7 +53,7 @@ pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
 pub use excerpt::{ExcerptReport, SeriesReport, SizeLimitReport};
 pub use failed_call::FailedCall;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
-pub use findings::{Confidence, Finding, FindingsReport};
+pub use findings::{Confidence, Finding, FindingsReport, Saving};
 pub use graph_times::{GraphReport, GraphTimesReport};
 pub use idle::{IdleCause, IdleLine, IdleReport};
 pub use json::*;

@@ -44,8 +44,7 @@ pub struct RecordedInterval {
 
 /// Intervals since the begin of the first session, and how many are left out.
 pub(super) fn in_session(totals: &Totals, intervals: &[(u64, u64)]) -> (Vec<RecordedInterval>, u64) {
-    let begins = totals.sessions.iter().map(|session| session.begin.monotonic_ns);
-    let begin_ns = begins.min().unwrap_or(0);
+    let begin_ns = totals.begin_monotonic_ns();
     let shown = intervals.iter().take(INTERVALS_MAX).map(|(from, to)| RecordedInterval {
         begin_ns: from.saturating_sub(begin_ns),
         end_ns: to.saturating_sub(begin_ns),

@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Leaf, Rhythm, StackKey};
+use crate::label::Labels;
 use crate::label::units::{count, duration};
-use crate::label::{Labels, StackNames};
 use crate::names::line_safe;
 use crate::report::CodeLocation;
 use crate::report::json::tenths;
+use crate::report::lines::charged_location;
 
 /// Processes with steps in the report: those with the most launches.
 const PROCESSES_SHOWN: usize = 16;
@@ -96,15 +97,10 @@ pub(super) fn steps(aggregates: &Aggregates, begin_ns: u64, labels: &mut Labels<
             deviation_ns: tenths(deviation_ns),
             longest_ns,
             longest_at_ns: longest_from_ns.saturating_sub(begin_ns),
-            first_line: line(&mut labels.stacks, process, first.stack),
+            first_line: charged_location(&mut labels.stacks, process, first.stack),
         })
     };
     processes.into_iter().filter_map(report).take(PROCESSES_SHOWN).collect()
-}
-
-fn line(stacks: &mut StackNames<'_>, process: u32, stack: u32) -> Option<CodeLocation> {
-    let frames = stacks.frames(process, stack);
-    stacks.charged(&frames).map(|frame| CodeLocation::new(stacks, frame))
 }
 
 /// What a step launches first, if the thread has steps.

@@ -66,13 +66,10 @@ impl ReportedState {
     }
 }
 
-/// The word that stands for an order in [`ReportedState::why`].
-pub const BY_ORDER: &str = "order";
-
 fn why(why: Why) -> Option<&'static str> {
     Some(match why {
         Why::Started => return None,
-        Why::Order => BY_ORDER,
+        Why::Order => "order",
         Why::StartPaused => "start-paused",
         Why::Delay => "own-delay",
         Why::RangeAwaited => "capture-range-awaited",

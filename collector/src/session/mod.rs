@@ -37,7 +37,7 @@ mod tests;
 pub use device_sampling::DeviceSampler;
 pub use handle::{Handle, RecordingNow, SettingsChange};
 pub use listener::listen_for_talk;
-pub use live_order::{BY_ORDER, OrderedBy, ReportedState};
+pub use live_order::{OrderedBy, ReportedState};
 pub use names::command_line;
 pub use peer::is_own_peer;
 pub use recorder::{FlightConfig, ProcessSource, Recorder, RecorderConfig, Recording};

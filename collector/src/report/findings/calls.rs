@@ -32,8 +32,7 @@ fn churn(input: &RuleInput<'_>) -> Option<Finding> {
             "Keep the memory and use it again: a caching allocator (PyTorch's without empty_cache() in the \
                  loop, RMM, cudaMallocAsync with a release threshold), or buffers made once"
                 .to_owned(),
-        saves_ns: ns.min(input.span_ns.saturating_sub(input.busy_ns)),
-        saves_share: 0.0,
+        saves: input.saves(ns.min(input.span_ns.saturating_sub(input.busy_ns))),
         basis: "the time in these calls, at most the GPU's idle time",
         confidence: Confidence::High,
     })
@@ -60,8 +59,7 @@ fn loads(input: &RuleInput<'_>) -> Option<Finding> {
         advice: "Something is compiled again and again, often for a new shape: mark dimensions as dynamic or pad \
                  them (torch.compile, Triton), keep compiled kernels (NVRTC, CuPy), and warm up before serving"
             .to_owned(),
-        saves_ns: ns.min(input.span_ns.saturating_sub(input.busy_ns)),
-        saves_share: 0.0,
+        saves: input.saves(ns.min(input.span_ns.saturating_sub(input.busy_ns))),
         basis: "idle time at lines that load code again and again",
         confidence: Confidence::Medium,
     })

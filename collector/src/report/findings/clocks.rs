@@ -35,8 +35,7 @@ pub(super) fn find(input: &RuleInput<'_>, to: &mut Vec<Finding>) {
             advice: "Look at cooling, at the power limit (nvidia-smi -q -d POWER,PERFORMANCE) and at who else uses \
                      the machine"
                 .to_owned(),
-            saves_ns: (busy_ns as f64 * (1.0 - clock.mean / clock.max)) as u64,
-            saves_share: 0.0,
+            saves: input.saves((busy_ns as f64 * (1.0 - clock.mean / clock.max)) as u64),
             basis: "busy time times the part by which the mean clock is below the highest",
             confidence: Confidence::Medium,
         });

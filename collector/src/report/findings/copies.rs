@@ -63,8 +63,7 @@ fn pageable(input: &RuleInput<'_>, direction: Direction) -> Option<Finding> {
         advice: "Use pinned memory (DataLoader(pin_memory=True), tensor.pin_memory(), cudaHostAlloc) and \
                  asynchronous copies (non_blocking=True)"
             .to_owned(),
-        saves_ns: ns,
-        saves_share: 0.0,
+        saves: input.saves(ns),
         basis: "the copies' time: copies of pinned memory are faster and run beside kernels",
         confidence: Confidence::High,
     })
@@ -93,8 +92,7 @@ fn small(input: &RuleInput<'_>, direction: Direction) -> Option<Finding> {
         ),
         lines: input.lines_of_copies(direction),
         advice: "Copy them together in one piece, or make the values on the GPU".to_owned(),
-        saves_ns: ns,
-        saves_share: 0.0,
+        saves: input.saves(ns),
         basis: "the time of their calls or on the GPU, whichever is longer",
         confidence: Confidence::Medium,
     })
@@ -131,8 +129,7 @@ fn alone(input: &RuleInput<'_>) -> Option<Finding> {
             "Copy the next batch on a stream of its own while the kernels of this one run (pinned memory, \
                  non_blocking=True, a prefetcher)"
                 .to_owned(),
-        saves_ns,
-        saves_share: 0.0,
+        saves: input.saves(saves_ns),
         basis: "the shorter of the copies' and the kernels' time",
         confidence: Confidence::Medium,
     })

@@ -7,9 +7,10 @@ use rustc_hash::FxHashMap;
 use crate::aggregate::{Aggregates, CallClass, Cause, Leaf, Weight};
 use crate::label::Labels;
 use crate::model::operation::Direction;
+use crate::report::findings::Saving;
 use crate::report::idle::IdleLine;
 use crate::report::json::{CallReport, Report};
-use crate::report::lines::CodeLocation;
+use crate::report::lines::{CodeLocation, charged_location};
 
 /// Lines that a finding names.
 const LINES_NAMED: usize = 3;
@@ -37,11 +38,9 @@ impl<'r> RuleInput<'r> {
             aggregates.calls.iter().map(|(key, _)| ((key.process, key.api), key.class)).collect();
         let mut lines: FxHashMap<(u32, u32), Option<CodeLocation>> = FxHashMap::default();
         let mut line = |process, stack| {
-            let known = lines.entry((process, stack)).or_insert_with(|| {
-                let frames = labels.stacks.frames(process, stack);
-                let charged = labels.stacks.charged(&frames)?;
-                Some(CodeLocation::new(&labels.stacks, charged))
-            });
+            let known = lines
+                .entry((process, stack))
+                .or_insert_with(|| charged_location(&mut labels.stacks, process, stack));
             known.clone().unwrap_or_default()
         };
         let mut calls: BTreeMap<CallClass, ByLine> = BTreeMap::new();
@@ -81,6 +80,12 @@ impl<'r> RuleInput<'r> {
     /// The part of the time from the first to the last operation.
     pub fn share(&self, ns: u64) -> f64 {
         ns as f64 / self.span_ns.max(1) as f64
+    }
+
+    /// What mending a fault could save; no more than there is.
+    pub fn saves(&self, ns: u64) -> Saving {
+        let ns = ns.min(self.span_ns);
+        Saving { ns, share: self.share(ns) }
     }
 
     /// Idle time of a cause at all lines, and in how many pieces.

@@ -34,7 +34,7 @@ pub(super) fn find(input: &RuleInput<'_>, to: &mut Vec<Finding>) {
         let Some(config) = kernel.configs.first().filter(|config| config.calls * 2 > kernel.calls) else {
             continue;
         };
-        to.extend(small_grid(input, kernel, config).or_else(|| small_blocks(kernel, config)));
+        to.extend(small_grid(input, kernel, config).or_else(|| small_blocks(input, kernel, config)));
     }
 }
 
@@ -61,14 +61,13 @@ fn small_grid(input: &RuleInput<'_>, kernel: &KernelReport, config: &ConfigRepor
         advice: "Give it more blocks: a larger batch, split-K or stream-K for reductions, or other work on a second \
                  stream beside it"
             .to_owned(),
-        saves_ns: (total_ns as f64 * (1.0 - filled)) as u64,
-        saves_share: 0.0,
+        saves: input.saves((total_ns as f64 * (1.0 - filled)) as u64),
         basis: "its time times the part of the multiprocessors without a block",
         confidence: Confidence::Medium,
     })
 }
 
-fn small_blocks(kernel: &KernelReport, config: &ConfigReport) -> Option<Finding> {
+fn small_blocks(input: &RuleInput<'_>, kernel: &KernelReport, config: &ConfigReport) -> Option<Finding> {
     let (threads, occupancy, total_ns) = (volume(config.block), config.occupancy?, kernel.spread.total_ns?);
     if threads >= THREADS_MIN || occupancy > OCCUPANCY_MAX {
         return None;
@@ -84,8 +83,7 @@ fn small_blocks(kernel: &KernelReport, config: &ConfigReport) -> Option<Finding>
         ),
         lines: Vec::new(),
         advice: "Launch it with blocks of 128 to 256 threads".to_owned(),
-        saves_ns: (total_ns as f64 * (1.0 - occupancy) / 2.0) as u64,
-        saves_share: 0.0,
+        saves: input.saves((total_ns as f64 * (1.0 - occupancy) / 2.0) as u64),
         basis: "half of its time times the part of the warps that are missing: how much it waits for memory is not known",
         confidence: Confidence::Low,
     })

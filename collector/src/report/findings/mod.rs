@@ -37,12 +37,21 @@ pub struct Finding {
     /// Where: the lines that matter most.
     pub lines: Vec<CodeLocation>,
     pub advice: String,
-    /// About so much of the time from the first to the last operation, summed over devices.
-    pub saves_ns: u64,
-    pub saves_share: f64,
+    #[serde(flatten)]
+    pub saves: Saving,
     /// How that was computed.
     pub basis: &'static str,
     pub confidence: Confidence,
+}
+
+/// About so much time mending it could save.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Saving {
+    #[serde(rename = "saves_ns")]
+    pub ns: u64,
+    /// Of the time from the first to the last operation, summed over devices.
+    #[serde(rename = "saves_share")]
+    pub share: f64,
 }
 
 /// How sure it is that the advice helps.
@@ -87,12 +96,8 @@ impl FindingsReport {
         kernels::find(&input, &mut list);
         clocks::find(&input, &mut list);
         ranks::find(&input, labels, &mut list);
-        for finding in &mut list {
-            finding.saves_ns = finding.saves_ns.min(input.span_ns);
-            finding.saves_share = input.share(finding.saves_ns);
-        }
-        list.retain(|finding| finding.saves_share >= SAVES_MIN);
-        list.sort_by_key(|finding| std::cmp::Reverse(finding.saves_ns));
+        list.retain(|finding| finding.saves.share >= SAVES_MIN);
+        list.sort_by_key(|finding| std::cmp::Reverse(finding.saves.ns));
         list.truncate(SHOWN);
         Some(FindingsReport { span_ns: input.span_ns, busy_ns: input.busy_ns, list })
     }

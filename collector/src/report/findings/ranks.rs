@@ -53,8 +53,7 @@ pub(super) fn find(input: &RuleInput<'_>, labels: &mut Labels<'_>, to: &mut Vec<
         advice: "Give it less work or the others more: balance batches and layers, and look for what else runs on its \
                  GPU or its host"
             .to_owned(),
-        saves_ns: lost_ns,
-        saves_share: 0.0,
+        saves: input.saves(lost_ns),
         basis: "the time of all NCCL kernels beyond those of the process that waits least",
         confidence: Confidence::Medium,
     });

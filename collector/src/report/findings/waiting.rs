@@ -93,8 +93,7 @@ fn waits(input: &RuleInput<'_>, after_waits: &[&IdleLine]) -> Option<Finding> {
         advice: "Wait less often: keep results on the GPU (no .item(), .cpu(), print or synchronize in the loop), \
                  or read them some steps later"
             .to_owned(),
-        saves_ns,
-        saves_share: 0.0,
+        saves: input.saves(saves_ns),
         basis: "idle time in the waits, a launch for each, copies from the GPU at these lines; and of the host's time \
                 after the waits as much as the GPU is busy, which it could overlap",
         confidence: Confidence::High,
@@ -152,8 +151,7 @@ fn launches(input: &RuleInput<'_>, others: &[&IdleLine]) -> Option<Finding> {
         advice: "Launch less: capture the loop as a CUDA graph (torch.cuda.graph, \
                  torch.compile(mode=\"reduce-overhead\")), fuse kernels (torch.compile), or make the batch larger"
             .to_owned(),
-        saves_ns: idle_ns,
-        saves_share: 0.0,
+        saves: input.saves(idle_ns),
         basis: "idle time in short gaps before launches",
         confidence: Confidence::High,
     })
@@ -199,8 +197,7 @@ fn slow_host_code(
             title: nothing_to_do(line.ns, line.pieces),
             lines: [&line.from, &line.to].into_iter().flatten().cloned().fold(Vec::new(), distinct),
             advice: advice.to_owned(),
-            saves_ns,
-            saves_share: 0.0,
+            saves: input.saves(saves_ns),
             basis: "idle time between these lines that waiting less often would not save",
             confidence: Confidence::Medium,
         });
@@ -221,8 +218,7 @@ fn slow_host_code_without_lines(input: &RuleInput<'_>) -> Option<Finding> {
         lines: Vec::new(),
         advice: "Record with stacks (--stacks native for programs without Python) to see where it is"
             .to_owned(),
-        saves_ns,
-        saves_share: 0.0,
+        saves: input.saves(saves_ns),
         basis: "idle time in host code that waiting less often would not save",
         confidence: Confidence::Medium,
     })

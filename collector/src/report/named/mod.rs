@@ -221,8 +221,8 @@ fn findings(report: &Report) -> Vec<Vec<Cell>> {
     list.map(|finding| {
         let lines: Vec<String> = finding.lines.iter().map(CodeLocation::text).collect();
         vec![
-            Cell::Figure(finding.saves_share * 100.0),
-            Cell::Count(finding.saves_ns),
+            Cell::Figure(finding.saves.share * 100.0),
+            Cell::Count(finding.saves.ns),
             Cell::Text(finding.rule.to_owned()),
             Cell::Text(lines.join(", ")),
             Cell::Text(finding.advice.clone()),

@@ -53,7 +53,7 @@ impl Report {
 
 impl Finding {
     fn lines(&self, page: &mut TextPage) {
-        let saves = format!("~ {}", percent(self.saves_share));
+        let saves = format!("~ {}", percent(self.saves.share));
         page.warning_fact(&saves, &line_safe(&self.title));
         if !self.lines.is_empty() {
             let at: Vec<String> =
