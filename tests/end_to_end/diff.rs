@@ -98,7 +98,7 @@ fn several_runs_have_intervals_and_single_ones_have_none() {
     assert!(wide["notes"][0].as_str().unwrap().contains("Welch"));
     let single = arguments(&[&a, &a], &[&b]);
     assert!(single["totals"][0]["interval"].is_null());
-    assert!(single["notes"][0].as_str().unwrap().contains("cannot be told from noise"));
+    assert!(single["notes"][0].as_str().unwrap().contains("cannot be distinguished from noise"));
 }
 
 #[test]

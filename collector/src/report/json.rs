@@ -43,7 +43,7 @@ pub struct Report {
     /// What was selected, if this is not the report of all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<PartReport>,
-    /// What costs time and what would help; absent where too little is known to tell.
+    /// What costs time and what would help; absent where too little is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub findings: Option<FindingsReport>,
     /// Of processes that do the same again and again.

@@ -15,7 +15,7 @@ HUBER = 1.345
 
 
 def solve(matrix, right):
-    """The solution of a symmetric positive system, by elimination; None where a state cannot be told from the others."""
+    """The solution of a symmetric positive system; None where a state cannot be distinguished from the others."""
     size, rows = len(right), [row[:] + [value] for row, value in zip(matrix, right)]
     for at in range(size):
         best = max(range(at, size), key=lambda row: abs(rows[row][at]))

@@ -1,6 +1,6 @@
-// Rounds of ten launches, of which every second one is inside of a range:
-// `control_ranges runtime|driver|nvtx|none ROUNDS`. Prints how many launches there were, and what the first and the
-// later beginnings of a range took in microseconds.
+// `control_ranges runtime|driver|nvtx|none ROUNDS`: rounds of ten launches, of which every second one is
+// inside of a range. Prints how many launches there were, and what the first and the later beginnings of a
+// range took in microseconds.
 #include "expect.h"
 #include <algorithm>
 #include <chrono>

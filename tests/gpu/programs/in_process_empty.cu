@@ -1,4 +1,5 @@
-// The workload `empty` of `scripts/bench-overhead --in-process`: a step is 2000 empty kernels and the wait for them. It talks as in_process.py does.
+// The workload `empty` of `scripts/bench-overhead --in-process`: a step is 2000 empty kernels and the wait
+// for them. It talks as in_process.py does.
 #include "expect.h"
 #include <chrono>
 #include <cstdio>

@@ -1,4 +1,4 @@
-//! One figure on both sides: means over the runs, their difference, and what of it can be told from noise.
+//! One figure on both sides: means over the runs, their difference, and what of it is beyond noise.
 
 use serde::Serialize;
 

@@ -82,7 +82,7 @@ pub struct DiffReport {
     pub version: u32,
     pub before: SideReport,
     pub after: SideReport,
-    /// What cannot be told, and why.
+    /// What is not known, and why.
     pub notes: Vec<String>,
     /// Conditions that are true, with their figures: who asked for them adds them.
     pub failed: Vec<String>,

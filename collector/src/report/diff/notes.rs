@@ -1,4 +1,4 @@
-//! What a comparison cannot tell, in words.
+//! What a comparison cannot show, in words.
 
 use std::collections::BTreeSet;
 
@@ -36,16 +36,15 @@ pub(super) fn notes(before: &[Report], after: &[Report]) -> Vec<String> {
 
 fn noise(before: usize, after: usize) -> String {
     match (before, after) {
-        (1, 1) => {
-            "one run each: differences below the run-to-run spread cannot be told from noise".to_owned()
-        }
+        (1, 1) => "one run each: differences below the run-to-run spread cannot be distinguished from noise"
+            .to_owned(),
         (2.., 2..) => format!(
             "means of {} before and {} after with Welch's 95% intervals, each on its own: of 20 rows that did not change, one is beyond noise by chance",
             plural(before as u64, "run", "runs"),
             plural(after as u64, "run", "runs")
         ),
         _ => format!(
-            "{} before, {} after: the spread of a side with one run is not known, so differences cannot be told from noise",
+            "{} before, {} after: the spread of a side with one run is not known, so differences cannot be distinguished from noise",
             plural(before as u64, "run", "runs"),
             plural(after as u64, "run", "runs")
         ),

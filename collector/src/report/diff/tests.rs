@@ -128,7 +128,7 @@ fn what_cannot_be_compared_is_in_the_notes() {
     let kernel = diff.kernels.iter().find(|row| row.only == Some(OnlyIn::Before)).unwrap();
     assert_eq!((kernel.time.difference, kernel.time.after), (None, None));
     assert!(kernel.time.before.is_some() && kernel.calls.difference.is_some(), "{kernel:?}");
-    // The rest is told.
+    // The rest is compared.
     let launches = diff.totals.iter().find(|total| total.name == "launches").unwrap();
     assert_eq!(launches.measured.after, Some(3.0));
     let page = DiffReport::new(&[empty], &[hooks]).to_page(PageFormat::Text { width: 80 });

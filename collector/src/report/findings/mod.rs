@@ -74,7 +74,7 @@ pub struct FindingsReport {
 }
 
 impl FindingsReport {
-    /// `None` where too little is known or was recorded to tell.
+    /// `None` where too little is known or was recorded.
     pub(super) fn new(
         report: &Report,
         aggregates: &Aggregates,

@@ -140,7 +140,7 @@ print(f"DID steps={steps}")
 
 
 def settings_torch(bench):
-    """PyTorch's operators, stacks and device times are switched while it trains. One kernel a step is counted by name."""
+    """PyTorch's operators, stacks and device times are switched while it trains; a kernel a step is counted by name."""
     script = bench.scratch / "control_training.py"
     script.write_text(TRAINING)
     running = Running(bench, "settings-torch", [], [bench.python, script])

@@ -16,13 +16,14 @@ STEPS = 40
 PAIRS_LEAST, PAIRS_MOST = 24, 200
 COST_SECONDS = 100
 COST_MOST = 1.002
-# Sampled ten times as often as by default, so that an effect stands out: each sample does the same work. A step
-# takes about as long as the interval, so that nearly each has a sample in it.
+# Sampled ten times as often as by default, so that an effect stands out: each sample does the same work. A
+# step takes about as long as the interval, so that nearly each has a sample in it.
 OFTEN, OFTENER = "10ms", 10
 # Half of the 95 % interval of the ratio.
 COST_INTERVAL = 0.002
 FIELDS = ("power.draw", "clocks.sm", "clocks.mem", "temperature.gpu", "memory.used", "total_energy_consumption")
-# Each level of ours may leave the range of nvidia-smi's readings by so much: both read at other moments, and nvidia-smi less often.
+# Each level of ours may leave the range of nvidia-smi's readings by so much: both read at other moments, and
+# nvidia-smi less often.
 SLACK = {"power_watts": 25, "sm_clock_mhz": 30, "memory_clock_mhz": 1, "temperature_celsius": 1}
 
 
