@@ -2,9 +2,18 @@
 #include <nvtx3/nvToolsExtCuda.h>
 #include <signal.h>
 
+/* Long enough to be in flight at the end on any machine. */
+static const char *const LENGTHY = ".version 6.0\n.target sm_50\n.address_size 64\n"
+                                   ".visible .entry lengthy(.param .u64 unused)\n{\n"
+                                   "// sim.duration_ns = 20000000000\n ret;\n}\n";
+
 int main(void)
 {
-    Cuda cuda = cuda_start();
+    cuda_start();
+    CUmodule module;
+    CUfunction lengthy;
+    OK(cuModuleLoadData(&module, LENGTHY));
+    OK(cuModuleGetFunction(&lengthy, module, "lengthy"));
     CUstream streams[3];
     nvtxResourceAttributes_t copies;
     memset(&copies, 0, sizeof copies);
@@ -21,7 +30,7 @@ int main(void)
     copies.identifier.pValue = streams[1];
     nvtxDomainResourceDestroy(nvtxDomainResourceCreate(NULL, &copies));
     for (int i = 0; i < 3; i++)
-        launch(cuda.second, streams[i]);
+        launch(lengthy, streams[i]);
     raise(SIGKILL);
     return 0;
 }
