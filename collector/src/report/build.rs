@@ -22,7 +22,8 @@ use crate::report::{
     threads,
 };
 use crate::report::{
-    anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times, switched_times,
+    anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times, modules,
+    switched_times,
 };
 use crate::trace_file::{Damage, DamageReason};
 
@@ -108,6 +109,7 @@ impl Report {
             },
             lines,
             no_line,
+            modules: modules::modules_report(aggregates, labels),
             beyond_stacks: BeyondStacks { calls: beyond.count, total_ns: beyond.ns },
             ranges: ranges::ranges(totals, aggregates, &labels.processes),
             devices: aggregates

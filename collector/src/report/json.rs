@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::aggregate::{Durations, Weight};
 use crate::report::{
     AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
-    GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, NoLineReport,
-    PartReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport, StepsReport, StreamReport,
-    SwitchedTimesReport, ThreadReport,
+    GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, ModulesReport,
+    NoLineReport, PartReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport, StepsReport,
+    StreamReport, SwitchedTimesReport, ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -73,6 +73,9 @@ pub struct Report {
     /// Empty if no stacks were recorded.
     pub lines: Vec<LineReport>,
     pub no_line: NoLineReport,
+    /// GPU time by PyTorch module; absent if no stack is inside of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modules: Option<ModulesReport>,
     pub beyond_stacks: BeyondStacks,
     /// Empty if the program has no ranges.
     pub ranges: Vec<RangeReport>,

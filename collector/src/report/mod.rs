@@ -21,6 +21,7 @@ mod lines;
 mod memory;
 mod memory_page;
 mod missing_times;
+mod modules;
 pub mod named;
 mod part;
 mod ranges;
@@ -63,6 +64,7 @@ pub use memory::{
     SizeReport, UnmatchedFreesReport,
 };
 pub use memory_page::{MemoryPage, MemoryRows};
+pub use modules::{ModuleReport, ModulesReport, OutsideReport};
 pub use part::PartReport;
 pub use ranges::RangeReport;
 pub use recording::{CaptureRangesReport, PausedReport, RecordedInterval};
