@@ -218,7 +218,7 @@ fn leaf(key: &StackKey, names: &mut KernelNames<'_>) -> Option<Frame> {
     let kind = match key.leaf {
         Leaf::Call => return None,
         Leaf::Kernel(_) | Leaf::Function(_) => FrameKind::Kernel,
-        Leaf::Copy(_) => FrameKind::Copy,
+        Leaf::Copy { .. } => FrameKind::Copy,
         Leaf::Fill => FrameKind::Fill,
         Leaf::Graph(_) => FrameKind::Graph,
         Leaf::Other => FrameKind::Other,

@@ -9,8 +9,8 @@ use crate::aggregate::{Durations, Weight};
 use crate::report::{
     AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
     GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, ModulesReport,
-    NoLineReport, PartReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport, StepsReport,
-    StreamReport, SwitchedTimesReport, ThreadReport,
+    MovedReport, NoLineReport, PartReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport,
+    StepsReport, StreamReport, SwitchedTimesReport, ThreadReport, TransferReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -297,23 +297,6 @@ pub struct OtherKernels {
 pub struct BeyondStacks {
     pub calls: u64,
     pub total_ns: u64,
-}
-
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct TransferReport {
-    pub direction: &'static str,
-    #[serde(flatten)]
-    pub moved: MovedReport,
-}
-
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
-pub struct MovedReport {
-    pub calls: u64,
-    pub timed_calls: u64,
-    pub bytes: u64,
-    #[serde(flatten)]
-    pub spread: Spread,
-    pub bandwidth_mbps: Option<f64>,
 }
 
 /// Graph launches that were timed as a whole.

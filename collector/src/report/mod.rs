@@ -32,6 +32,7 @@ mod switched_times;
 mod table;
 mod text;
 mod threads;
+mod transfers;
 mod words;
 
 #[cfg(test)]
@@ -73,3 +74,4 @@ pub use streams::StreamReport;
 pub use switched_times::SwitchedTimesReport;
 pub use text::TextOptions;
 pub use threads::ThreadReport;
+pub use transfers::{MemoryCopyReport, MovedReport, TransferReport};

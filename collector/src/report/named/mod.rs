@@ -8,7 +8,8 @@ mod format;
 
 use std::fmt;
 
-use crate::report::json::{MovedReport, Report, Spread};
+use crate::report::MovedReport;
+use crate::report::json::{Report, Spread};
 use crate::report::lines::CodeLocation;
 
 pub use format::{TableFormat, markdown_safe, print};
