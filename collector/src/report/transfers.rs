@@ -72,7 +72,7 @@ pub(super) fn transfers(aggregates: &Aggregates) -> Vec<TransferReport> {
     transfers.copies.iter().map(report).collect()
 }
 
-/// The peak of the devices' PCIe links in bytes a second, if it is known of all that were sampled and the same.
+/// The peak of the devices' PCIe links in bytes a second, if it is known of all that were sampled and one.
 fn link_peak(aggregates: &Aggregates) -> Option<f64> {
     let mut peaks =
         aggregates.sampled_devices.iter().map(|device| device.level(DeviceMetric::PciePeak).max());
