@@ -4,8 +4,8 @@ use gputrace_wire::call::Detail;
 use gputrace_wire::cell::kind;
 
 use crate::aggregate::{
-    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, SampledDevices,
-    StackKey, Stacks, Streams, Transfers,
+    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, LaunchTimes, Leaf, NO_DEVICE, Owner,
+    SampledDevices, StackKey, Stacks, Streams, Transfers,
 };
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::memory::MemoryLedger;
@@ -60,7 +60,7 @@ impl Sink for Aggregates {
         self.graph_node_calls += u64::from(is_node);
         let leaf = match operation.what {
             What::Kernel(kernel) => {
-                self.kernels.add(process, &kernel, device, duration_ns);
+                self.kernels.add(process, &kernel, device, duration_ns, LaunchTimes::of(operation));
                 self.anomalies.add(operation, device);
                 Leaf::Kernel(kernel.name)
             }

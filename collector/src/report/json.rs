@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::aggregate::{Durations, Weight};
+use crate::aggregate::{Durations, LaunchSums, Weight};
 use crate::report::{
     AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
     GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, ModulesReport,
@@ -239,6 +239,43 @@ pub(super) fn share(ns: Option<u64>, all_ns: u64) -> Option<f64> {
     ns.filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64)
 }
 
+/// From the begin of a kernel's launches to its ends, without nodes of graphs.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct LaunchesReport {
+    pub calls: u64,
+    /// From the begin of the call to the end of the kernel.
+    pub total_mean_ns: f64,
+    /// In the calls.
+    pub api_mean_ns: f64,
+    pub api_max_ns: u64,
+    /// Launches whose kernel started after the call had ended, and the time between.
+    pub queued_calls: u64,
+    pub queue_mean_ns: Option<f64>,
+    pub queue_max_ns: Option<u64>,
+    /// Of the kernels of these launches.
+    pub kernel_mean_ns: f64,
+    /// Launches whose call took longer than the kernel.
+    pub shorter_calls: u64,
+}
+
+impl LaunchesReport {
+    pub(super) fn new(sums: &LaunchSums) -> Option<LaunchesReport> {
+        let mean = |ns: u64, calls: u64| tenths(ns as f64 / calls as f64);
+        let has_queue = sums.queued > 0;
+        (sums.calls > 0).then(|| LaunchesReport {
+            calls: sums.calls,
+            total_mean_ns: mean(sums.total_ns, sums.calls),
+            api_mean_ns: mean(sums.api_ns, sums.calls),
+            api_max_ns: sums.api_max_ns,
+            queued_calls: sums.queued,
+            queue_mean_ns: has_queue.then(|| mean(sums.queue_ns, sums.queued)),
+            queue_max_ns: has_queue.then_some(sums.queue_max_ns),
+            kernel_mean_ns: mean(sums.kernel_ns, sums.calls),
+            shorter_calls: sums.shorter,
+        })
+    }
+}
+
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct KernelReport {
     pub name: String,
@@ -253,6 +290,9 @@ pub struct KernelReport {
     pub spread: Spread,
     /// Of the device time of all kernels.
     pub share: Option<f64>,
+    /// Launches of which the call and the kernel have times; absent if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launches: Option<LaunchesReport>,
     /// The mean over the configurations, weighted by calls.
     pub occupancy: Option<f64>,
     pub configs: Vec<ConfigReport>,

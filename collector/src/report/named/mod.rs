@@ -54,7 +54,7 @@ struct TableKind {
 /// Those printed where a format was chosen and no table.
 pub const DEFAULT: [&str; 4] = ["lines", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_api_sum"];
 
-static KINDS: [TableKind; 12] = [
+static KINDS: [TableKind; 13] = [
     TableKind {
         name: "findings",
         title: "What costs time, and what would help",
@@ -96,6 +96,23 @@ static KINDS: [TableKind; 12] = [
             "Name",
         ],
         rows: kernels,
+    },
+    TableKind {
+        name: "cuda_kern_exec_sum",
+        title: "Kernels from the begin of the launch on",
+        columns: &[
+            "Count",
+            "QCount",
+            "TAvg (ns)",
+            "AAvg (ns)",
+            "AMax (ns)",
+            "QAvg (ns)",
+            "QMax (ns)",
+            "KAvg (ns)",
+            "Shorter",
+            "Name",
+        ],
+        rows: launches,
     },
     TableKind {
         name: "cuda_gpu_mem_time_sum",
@@ -297,6 +314,29 @@ fn kernels(report: &Report) -> Vec<Vec<Cell>> {
         with(sums(percent(kernel.share), kernel.calls, &kernel.spread), kernel.full_name.as_str())
     };
     report.kernels.iter().map(row).collect()
+}
+
+/// Those with the most time from the begin of the launch to the end of the kernel first.
+fn launches(report: &Report) -> Vec<Vec<Cell>> {
+    let mut rows: Vec<(f64, Vec<Cell>)> = Vec::new();
+    for kernel in &report.kernels {
+        let Some(launches) = &kernel.launches else { continue };
+        let figures = vec![
+            Cell::Count(launches.calls),
+            Cell::Count(launches.queued_calls),
+            Cell::Figure(launches.total_mean_ns),
+            Cell::Figure(launches.api_mean_ns),
+            Cell::Count(launches.api_max_ns),
+            launches.queue_mean_ns.map_or(Cell::Missing, Cell::Figure),
+            time(launches.queue_max_ns),
+            Cell::Figure(launches.kernel_mean_ns),
+            Cell::Count(launches.shorter_calls),
+        ];
+        let total_ns = launches.total_mean_ns * launches.calls as f64;
+        rows.push((total_ns, with(figures, kernel.full_name.as_str())));
+    }
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    rows.into_iter().map(|(_, cells)| cells).collect()
 }
 
 /// What was moved and set, as nsys names the operations; those that did not occur are left out.
