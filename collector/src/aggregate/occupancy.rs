@@ -302,7 +302,8 @@ mod tests {
         assert_eq!(occupancy_limits(&endless, &device(9, 0)), None);
         assert_eq!(best_block(&endless, &device(9, 0)).unwrap().threads, 1024);
         // The largest block need not be of whole warps.
-        let odd = Device { max_threads_per_block: 1000, max_threads_per_multiprocessor: 1024, ..device(9, 0) };
+        let odd =
+            Device { max_threads_per_block: 1000, max_threads_per_multiprocessor: 1024, ..device(9, 0) };
         assert_eq!(best_block(&kernel(1, 32, 0, 0), &odd).unwrap().threads, 512);
         assert_eq!(best_block(&kernel(1, 32, 0, 120_000), &odd).unwrap().threads, 1000);
     }

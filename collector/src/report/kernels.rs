@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::aggregate::{Aggregates, KernelAggregate, occupancy};
 use crate::label::{KernelName, KernelNames};
 use crate::report::json::{ConfigReport, KernelReport, OtherKernels, SourceReport, Spread, share};
+use crate::report::occupancy::OccupancyReport;
 use crate::source::NamedSources;
 
 /// The kernel with the most device time first; without times, the one with the most calls. The second value
@@ -84,6 +85,7 @@ fn kernel_report(
                 dynamic_shared_bytes: kernel.dynamic_shared_bytes,
                 registers: (kernel.registers > 0).then_some(kernel.registers),
                 occupancy: device.and_then(|d| occupancy(kernel, &d.device)).map(|o| o.share),
+                limited: device.map(|d| OccupancyReport::of_launch(kernel, &d.device)).unwrap_or_default(),
                 calls: *calls,
             }
         })
@@ -108,6 +110,7 @@ fn kernel_report(
         spread,
         share: share(spread.total_ns, all_ns),
         occupancy: (weight > 0.0).then(|| weighted / weight),
+        limited: OccupancyReport::of_most(&configs, entry.calls),
         configs,
         other_config_calls: entry.other_config_calls,
     }

@@ -22,6 +22,7 @@ mod memory;
 mod memory_page;
 mod missing_times;
 pub mod named;
+mod occupancy;
 mod part;
 mod ranges;
 mod recording;
@@ -39,6 +40,8 @@ mod anomalies_tests;
 mod errors_tests;
 #[cfg(test)]
 mod idle_tests;
+#[cfg(test)]
+mod occupancy_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -63,6 +66,7 @@ pub use memory::{
     SizeReport, UnmatchedFreesReport,
 };
 pub use memory_page::{MemoryPage, MemoryRows};
+pub use occupancy::OccupancyReport;
 pub use part::PartReport;
 pub use ranges::RangeReport;
 pub use recording::{CaptureRangesReport, PausedReport, RecordedInterval};
