@@ -66,7 +66,7 @@ impl Sink for Aggregates {
             }
             What::Copy { direction, bytes, source_memory, target_memory } => {
                 self.transfers.copy(direction, bytes, [source_memory, target_memory], duration_ns);
-                Leaf::Copy(direction)
+                Leaf::of_copy(direction, [source_memory, target_memory])
             }
             What::Fill { bytes } => {
                 self.transfers.fill(bytes, duration_ns);
@@ -108,7 +108,9 @@ impl StackKey {
     pub fn of_operation(operation: &Operation) -> StackKey {
         let leaf = match operation.what {
             What::Kernel(kernel) => Leaf::Kernel(kernel.name),
-            What::Copy { direction, .. } => Leaf::Copy(direction),
+            What::Copy { direction, source_memory, target_memory, .. } => {
+                Leaf::of_copy(direction, [source_memory, target_memory])
+            }
             What::Fill { .. } => Leaf::Fill,
             What::Graph => Leaf::Graph(operation.graph.map_or(0, |known| known.graph)),
         };

@@ -41,4 +41,4 @@ pub use rhythm::Rhythm;
 pub use sampled::{DeviceMoment, Energy, Level, SampledDevice, SampledDevices, gap_ns};
 pub use stacks::{Leaf, MANY_STREAMS, NO_DEVICE, Owner, StackKey, Stacks, Weight};
 pub use streams::{Stream, Streams};
-pub use transfers::{Moved, Transfers};
+pub use transfers::{Memories, Moved, Transfers};

@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::aggregate::{Durations, Weight};
 use crate::report::{
     AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
-    GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, NoLineReport,
-    OccupancyReport, PartReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport, StepsReport,
-    StreamReport, SwitchedTimesReport, ThreadReport,
+    GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, ModulesReport,
+    MovedReport, NoLineReport, OccupancyReport, PartReport, PausedReport, RangeReport, SeriesReport,
+    SizeLimitReport, StepsReport, StreamReport, SwitchedTimesReport, ThreadReport, TransferReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -73,6 +73,9 @@ pub struct Report {
     /// Empty if no stacks were recorded.
     pub lines: Vec<LineReport>,
     pub no_line: NoLineReport,
+    /// GPU time by PyTorch module; absent if no stack is inside of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modules: Option<ModulesReport>,
     pub beyond_stacks: BeyondStacks,
     /// Empty if the program has no ranges.
     pub ranges: Vec<RangeReport>,
@@ -299,23 +302,6 @@ pub struct OtherKernels {
 pub struct BeyondStacks {
     pub calls: u64,
     pub total_ns: u64,
-}
-
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct TransferReport {
-    pub direction: &'static str,
-    #[serde(flatten)]
-    pub moved: MovedReport,
-}
-
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
-pub struct MovedReport {
-    pub calls: u64,
-    pub timed_calls: u64,
-    pub bytes: u64,
-    #[serde(flatten)]
-    pub spread: Spread,
-    pub bandwidth_mbps: Option<f64>,
 }
 
 /// Graph launches that were timed as a whole.

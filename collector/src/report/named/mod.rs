@@ -8,7 +8,8 @@ mod format;
 
 use std::fmt;
 
-use crate::report::json::{MovedReport, Report, Spread};
+use crate::report::MovedReport;
+use crate::report::json::{Report, Spread};
 use crate::report::lines::CodeLocation;
 
 pub use format::{TableFormat, markdown_safe, print};
@@ -53,7 +54,7 @@ struct TableKind {
 /// Those printed where a format was chosen and no table.
 pub const DEFAULT: [&str; 4] = ["lines", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_api_sum"];
 
-static KINDS: [TableKind; 11] = [
+static KINDS: [TableKind; 12] = [
     TableKind {
         name: "findings",
         title: "What costs time, and what would help",
@@ -65,6 +66,21 @@ static KINDS: [TableKind; 11] = [
         title: "GPU time by line of the program",
         columns: &["Time (%)", "Total Time (ns)", "Operations", "Host Calls", "Host Time (ns)", "Line"],
         rows: lines,
+    },
+    TableKind {
+        name: "torch_modules",
+        title: "GPU time by PyTorch module",
+        columns: &[
+            "Time (%)",
+            "Total Time (ns)",
+            "Operations",
+            "Self Time (ns)",
+            "Self Operations",
+            "Host Calls",
+            "Host Time (ns)",
+            "Module",
+        ],
+        rows: modules,
     },
     TableKind {
         name: "cuda_gpu_kern_sum",
@@ -250,6 +266,30 @@ fn lines(report: &Report) -> Vec<Vec<Cell>> {
             with(figures, location(&line.location))
         })
         .collect()
+}
+
+/// Modules with those inside of them, and then what no module is known of.
+fn modules(report: &Report) -> Vec<Vec<Cell>> {
+    let Some(modules) = &report.modules else { return Vec::new() };
+    let row = |module: &crate::report::ModuleReport| {
+        let figures = vec![
+            percent(module.share),
+            time(module.total_ns),
+            Cell::Count(module.calls),
+            time(module.self_ns),
+            Cell::Count(module.self_calls),
+            Cell::Count(module.host_calls),
+            Cell::Count(module.host_total_ns),
+        ];
+        with(figures, format!("{} {}", module.class, module.file))
+    };
+    let outside = [("(backward pass)", modules.backward), ("(no module)", modules.outside)];
+    let outside = outside.into_iter().filter(|(_, of)| of.calls > 0).map(|(name, of)| {
+        let mut figures = vec![percent(of.share), time(of.total_ns), Cell::Count(of.calls)];
+        figures.resize(7, Cell::Missing);
+        with(figures, name)
+    });
+    modules.list.iter().map(row).chain(outside).collect()
 }
 
 fn kernels(report: &Report) -> Vec<Vec<Cell>> {
