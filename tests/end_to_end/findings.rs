@@ -74,6 +74,19 @@ fn host_code_that_the_gpu_waits_for() {
 }
 
 #[test]
+fn default_stream_that_others_wait_for() {
+    let Some(found) = findings("default_stream") else { return };
+    let first = &found.report["findings"]["list"][0];
+    assert_eq!(first["rule"], "default_stream", "{:#}", found.report["findings"]);
+    assert_eq!(first["lines"][0]["line"], line("take_turns", "default"), "{first:#}");
+    // Two times 200 kernels of 200 µs, of which half would run beside the others.
+    let saves_ns = first["saves_ns"].as_u64().unwrap();
+    assert!((39_000_000..=41_000_000).contains(&saves_ns), "{first:#}");
+    assert!(first["title"].as_str().unwrap().contains("took turns 399 times"), "{first:#}");
+    has_not("default_stream_mended", &["default_stream"]);
+}
+
+#[test]
 fn copies_from_pageable_memory() {
     has("pageable_copies", "pageable_copies", "copy");
     // Among more copies of pinned memory at another line.

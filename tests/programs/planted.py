@@ -131,6 +131,24 @@ def mixed_copies():
         LAUNCH["step"]()
 
 
+def take_turns(flags):
+    """Small kernels on the default stream and on another one, without any dependence."""
+    other = ctypes.c_void_p()
+    call("cuStreamCreate", ctypes.byref(other), flags)
+    function = LAUNCH["step"].args[0]
+    for _ in range(200):
+        CUDA.cuLaunchKernel(function, 8, 1, 1, 256, 1, 1, 0, None, None, None)  # default
+        CUDA.cuLaunchKernel(function, 8, 1, 1, 256, 1, 1, 0, other, None, None)
+
+
+def default_stream():
+    take_turns(0)
+
+
+def default_stream_mended():
+    take_turns(1)
+
+
 def small_copies():
     source, target = ctypes.c_void_p(), memory(BYTES)
     call("cuMemAllocHost_v2", ctypes.byref(source), BYTES)

@@ -55,7 +55,7 @@ impl Sink for Aggregates {
         let process = operation.process;
         let duration_ns = operation.timing.map(|timing| timing.duration_ns);
         let device = self.devices.add(operation, definitions);
-        self.streams.add(operation);
+        self.streams.add(operation, definitions);
         let is_node = operation.graph.is_some() && operation.what != What::Graph;
         self.graph_node_calls += u64::from(is_node);
         let leaf = match operation.what {

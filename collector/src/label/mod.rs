@@ -21,7 +21,7 @@ pub(crate) use kernels::{KernelTable, full_name};
 pub use modules::{ModuleFrame, is_backward, modules};
 pub use processes::ProcessNames;
 pub use stacks::{Line, NO_LINE, StackFrame, StackNames};
-pub(crate) use streams::{LEGACY_STREAM, PER_THREAD_STREAM, StreamNames, stream_name};
+pub(crate) use streams::{StreamNames, stream_name};
 pub(crate) use threads::ThreadNames;
 
 use crate::aggregate::Aggregates;

@@ -6,11 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, MANY_STREAMS};
 use crate::label::ProcessNames;
-use crate::model::definitions::Definitions;
-
-/// The handles of the default streams in stream definitions.
-pub const LEGACY_STREAM: u64 = 1;
-pub const PER_THREAD_STREAM: u64 = 2;
+use crate::model::definitions::{Definitions, LEGACY_STREAM, PER_THREAD_STREAM};
 
 const UNKNOWN: &str = "(no stream known)";
 

@@ -21,7 +21,8 @@ use entry::{DefinitionEntry, Text};
 pub use images::Image;
 use names::ThreadNameTable;
 pub use things::{
-    Context, Device, Function, GraphInfo, GraphTimes, Library, Notice, ProcessInfo, StreamInfo, Thread,
+    Context, Device, Function, GraphInfo, GraphTimes, LEGACY_STREAM, Library, Notice, PER_THREAD_STREAM,
+    ProcessInfo, StreamInfo, StreamOrder, Thread,
 };
 
 /// The most definitions kept of one process.

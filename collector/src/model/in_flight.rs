@@ -10,7 +10,7 @@ use gputrace_wire::call::{Detail, direction, operation, wait};
 use gputrace_wire::cell::{flag, kind};
 use rustc_hash::FxHashMap;
 
-use crate::model::definitions::Definitions;
+use crate::model::definitions::{Definitions, LEGACY_STREAM, PER_THREAD_STREAM};
 use crate::model::elapsed::Elapsed;
 use crate::model::operation::{HostCall, Operation, What};
 use crate::model::sticky::is_sticky;
@@ -28,10 +28,6 @@ pub const STREAMS_SHOWN: usize = 16;
 /// was executing.
 pub const NEWEST_SHOWN: usize = 12;
 pub const OLDEST_SHOWN: usize = 4;
-
-/// The handles of the default streams in their definitions.
-const LEGACY_STREAM: u64 = 1;
-const PER_THREAD_STREAM: u64 = 2;
 
 /// How much of a stream's work is known to be done.
 #[derive(Debug)]

@@ -7,7 +7,8 @@ use gputrace_wire::call::Detail;
 
 use crate::batch::ProcessEnd;
 use crate::label::units::{bytes, count, duration};
-use crate::label::{LEGACY_STREAM, Labels, PER_THREAD_STREAM, StackNames};
+use crate::label::{Labels, StackNames};
+use crate::model::definitions::{LEGACY_STREAM, PER_THREAD_STREAM};
 use crate::model::in_flight::{OLDEST_SHOWN, StreamInFlight};
 use crate::model::operation::HostCall;
 use crate::model::{Process, Totals};

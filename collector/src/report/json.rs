@@ -330,6 +330,22 @@ pub struct ConfigReport {
     pub calls: u64,
 }
 
+/// A damaged trace may have sides of any length.
+fn volume(sides: [u32; 3]) -> u64 {
+    sides.into_iter().fold(1, |product: u64, side| product.saturating_mul(side.into()))
+}
+
+impl ConfigReport {
+    pub(super) fn blocks(&self) -> u64 {
+        volume(self.grid)
+    }
+
+    /// Threads of a block.
+    pub(super) fn threads(&self) -> u64 {
+        volume(self.block)
+    }
+}
+
 /// Kernels of names beyond the capacity.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct OtherKernels {

@@ -7,6 +7,7 @@ ranges: with an NVTX range around each module's forward, named by its class.
 The comments at the ends of lines are names that the test knows the lines by. The last line says how long the loop took, by a stopwatch.
 """
 
+import ctypes
 import queue
 import sys
 import threading
@@ -80,6 +81,20 @@ def pageable(steps):
         on_gpu = batch.to(DEVICE, non_blocking=True)  # copy
         for _ in range(4):
             on_gpu = on_gpu @ weight
+
+
+def streams(steps):
+    """Kernels of one block on the default stream and on another one, which blocks unless it is mended."""
+    handle = ctypes.c_void_p()
+    torch.cuda.init()
+    assert ctypes.CDLL("libcuda.so.1").cuStreamCreate(ctypes.byref(handle), 1 if MENDED else 0) == 0
+    other = torch.cuda.ExternalStream(handle.value)
+    torch.cuda._sleep(1000)
+    yield
+    for _ in range(steps * 10):
+        torch.cuda._sleep(200_000)  # default
+        with torch.cuda.stream(other):
+            torch.cuda._sleep(200_000)
 
 
 def prepared():

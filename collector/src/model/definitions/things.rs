@@ -51,6 +51,33 @@ pub struct StreamInfo {
     pub record_id: u32,
 }
 
+/// The handles of the default streams in stream definitions.
+pub const LEGACY_STREAM: u64 = 1;
+pub const PER_THREAD_STREAM: u64 = 2;
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u64 = 1;
+
+/// Whether streams wait for each other by themselves: the default stream and all that block do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum StreamOrder {
+    /// The default stream of old: its work waits for that of all blocking streams, and theirs for its.
+    Default,
+    Blocking,
+    /// It waits for no other, or nothing is known of it.
+    #[default]
+    Free,
+}
+
+impl StreamInfo {
+    pub fn order(&self) -> StreamOrder {
+        match self.handle {
+            LEGACY_STREAM => StreamOrder::Default,
+            _ if self.flags & NON_BLOCKING == 0 => StreamOrder::Blocking,
+            _ => StreamOrder::Free,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GraphInfo {
     pub handle: u64,

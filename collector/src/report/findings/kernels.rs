@@ -38,13 +38,9 @@ pub(super) fn find(input: &RuleInput<'_>, to: &mut Vec<Finding>) {
     }
 }
 
-fn volume(sides: [u32; 3]) -> u64 {
-    sides.iter().map(|side| u64::from(*side)).product()
-}
-
 fn small_grid(input: &RuleInput<'_>, kernel: &KernelReport, config: &ConfigReport) -> Option<Finding> {
     let multiprocessors = u64::from(input.report.devices.get(config.device)?.multiprocessors);
-    let (blocks, total_ns) = (volume(config.grid), kernel.spread.total_ns?);
+    let (blocks, total_ns) = (config.blocks(), kernel.spread.total_ns?);
     let filled = blocks as f64 / multiprocessors.max(1) as f64;
     if blocks == 0 || multiprocessors == 0 || filled > FILLED_MAX {
         return None;
@@ -68,7 +64,7 @@ fn small_grid(input: &RuleInput<'_>, kernel: &KernelReport, config: &ConfigRepor
 }
 
 fn small_blocks(input: &RuleInput<'_>, kernel: &KernelReport, config: &ConfigReport) -> Option<Finding> {
-    let (threads, occupancy, total_ns) = (volume(config.block), config.occupancy?, kernel.spread.total_ns?);
+    let (threads, occupancy, total_ns) = (config.threads(), config.occupancy?, kernel.spread.total_ns?);
     if threads >= THREADS_MIN || occupancy > OCCUPANCY_MAX {
         return None;
     }

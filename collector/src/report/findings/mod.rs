@@ -10,6 +10,7 @@ mod copies;
 mod input;
 mod kernels;
 mod ranks;
+mod streams;
 mod waiting;
 
 use serde::Serialize;
@@ -93,7 +94,11 @@ impl FindingsReport {
         waiting::find(&input, &mut list);
         copies::find(&input, &mut list);
         calls::find(&input, &mut list);
-        kernels::find(&input, &mut list);
+        // Small kernels that could run beside each other are not too small.
+        match streams::default_stream(&input, labels) {
+            Some(finding) => list.push(finding),
+            None => kernels::find(&input, &mut list),
+        }
         clocks::find(&input, &mut list);
         ranks::find(&input, labels, &mut list);
         list.retain(|finding| finding.saves.share >= SAVES_MIN);

@@ -12,6 +12,7 @@ FAULTS = (
     ("pageable", ("pageable_copies",), ("copy",)),
     ("loader", ("data_loading",), ("load",)),
     ("recompile", ("recompilation",), ("compile",)),
+    ("streams", ("default_stream",), ("default",)),
 )
 TITLE_CHARACTERS = 140
 # What a twin gains, as a part of what the finding said. H100: 0.83 to 1.26.
