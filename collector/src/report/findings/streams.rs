@@ -15,12 +15,12 @@ const TURNS_MIN: u64 = 100;
 const SHARE_MIN: f64 = 0.05;
 /// Where more of the work runs beside other work, it is not the streams that wait.
 const BESIDE_MAX: f64 = 0.1;
-/// Kernels with blocks for at most this part of the multiprocessors leave room for others.
+/// Kernels with blocks for at most this part of the multiprocessors leave half of the GPU to others.
 const FILLED_MAX: f64 = 0.5;
-/// The least part of the kernels' time that leaves room.
-const ROOM_MIN: f64 = 0.5;
+/// The least part of the kernels' time in kernels that leave half of the GPU.
+const SMALL_MIN: f64 = 0.5;
 
-/// Work on the default stream and on blocking streams takes turns, and kernels leave room for others.
+/// Work on the default stream and on blocking streams takes turns, and kernels leave half of the GPU to others.
 pub(super) fn default_stream(input: &RuleInput<'_>, labels: &mut Labels<'_>) -> Option<Finding> {
     let streams = &input.aggregates.streams;
     let of = |order| streams.iter().filter(move |(_, stream)| stream.order == order);
@@ -32,8 +32,8 @@ pub(super) fn default_stream(input: &RuleInput<'_>, labels: &mut Labels<'_>) -> 
     }
     let all_ns = sum(streams.iter().map(|(_, stream)| stream.weight.ns));
     let beside_ns = all_ns.saturating_sub(input.busy_ns);
-    let room = room(input);
-    if beside_ns as f64 > shorter_ns as f64 * BESIDE_MAX || room < ROOM_MIN {
+    let small = small_part(input);
+    if beside_ns as f64 > shorter_ns as f64 * BESIDE_MAX || small < SMALL_MIN {
         return None;
     }
     let mut lines = ByLine::new();
@@ -59,16 +59,16 @@ pub(super) fn default_stream(input: &RuleInput<'_>, labels: &mut Labels<'_>) -> 
         advice: "Make the other streams with cudaStreamNonBlocking, or give this work a stream of its own (nvcc \
                  --default-stream per-thread; in PyTorch torch.cuda.stream), and order by events what depends on it"
             .to_owned(),
-        saves: input.saves((shorter_ns as f64 * room) as u64),
+        saves: input.saves((shorter_ns as f64 * small) as u64),
         basis: "the shorter of both times, times the part of the kernels' time that leaves half of the \
                 multiprocessors free",
         confidence: Confidence::Medium,
     })
 }
 
-/// The part of the kernels' time in kernels that leave room for others.
-fn room(input: &RuleInput<'_>) -> f64 {
-    let leaves_room = |kernel: &&KernelReport| {
+/// The part of the kernels' time in kernels that leave half of the GPU to others.
+fn small_part(input: &RuleInput<'_>) -> f64 {
+    let leaves_half = |kernel: &&KernelReport| {
         let is_small = |config: &ConfigReport| {
             let multiprocessors =
                 input.report.devices.get(config.device).map_or(0, |device| device.multiprocessors);
@@ -77,6 +77,6 @@ fn room(input: &RuleInput<'_>) -> f64 {
         // The configuration of most calls stands for all only if it is more than half of them.
         kernel.configs.first().is_some_and(|config| config.calls * 2 > kernel.calls && is_small(config))
     };
-    let small = input.report.kernels.iter().filter(leaves_room).filter_map(|kernel| kernel.spread.total_ns);
+    let small = input.report.kernels.iter().filter(leaves_half).filter_map(|kernel| kernel.spread.total_ns);
     sum(small) as f64 / input.kernels_ns().max(1) as f64
 }
