@@ -17,6 +17,7 @@ pub const SCHEMA: &str = "gputrace-report";
 pub const VERSION: u32 = 1;
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
     pub schema: &'static str,
     pub version: u32,
@@ -101,6 +102,7 @@ pub struct Report {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EvictedReport {
     pub processes: u64,
     /// Those of them that lost a context.
@@ -118,6 +120,7 @@ pub struct EvictedReport {
 
 /// Which operations have device times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceTimes {
     /// Every executed operation.
@@ -131,6 +134,7 @@ pub enum DeviceTimes {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReportCounts {
     pub launches: u64,
     pub captured_launches: u64,
@@ -151,6 +155,7 @@ pub struct ReportCounts {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceReport {
     pub index: usize,
     pub ordinal: u32,
@@ -179,6 +184,7 @@ pub struct DeviceReport {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProcessReport {
     pub pid: u32,
     pub parent_pid: u32,
@@ -197,6 +203,7 @@ pub struct ProcessReport {
 
 /// The spread of durations. All fields are `None` if no duration is known.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spread {
     pub total_ns: Option<u64>,
     pub min_ns: Option<u64>,
@@ -236,7 +243,9 @@ pub(super) fn share(ns: Option<u64>, all_ns: u64) -> Option<f64> {
     ns.filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64)
 }
 
+/// The executions of one kernel.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KernelReport {
     pub name: String,
     pub full_name: String,
@@ -259,6 +268,7 @@ pub struct KernelReport {
 
 /// The first line of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SourceReport {
     /// As the compiler recorded it.
     pub file: String,
@@ -266,6 +276,7 @@ pub struct SourceReport {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigReport {
     /// Index in `devices`.
     pub device: usize,
@@ -284,6 +295,7 @@ pub struct ConfigReport {
 
 /// Kernels of names beyond the capacity.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OtherKernels {
     pub calls: u64,
     pub total_ns: u64,
@@ -291,19 +303,24 @@ pub struct OtherKernels {
 
 /// Operations of stacks beyond the capacity. They are among the operations without a line.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BeyondStacks {
     pub calls: u64,
     pub total_ns: u64,
 }
 
+/// Copies of one direction.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TransferReport {
     pub direction: &'static str,
     #[serde(flatten)]
     pub moved: MovedReport,
 }
 
+/// Copies or memsets.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MovedReport {
     pub calls: u64,
     pub timed_calls: u64,
@@ -315,13 +332,16 @@ pub struct MovedReport {
 
 /// Graph launches that were timed as a whole.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GraphLevelReport {
     pub calls: u64,
     pub timed_calls: u64,
     pub total_ns: u64,
 }
 
+/// Calls of one driver entry, or of one class.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CallReport {
     /// The driver entry; in `call_classes` the class.
     pub name: String,
@@ -334,6 +354,7 @@ pub struct CallReport {
 
 /// The measured cost of tracing. What CUPTI itself adds to the program's calls is not measured.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Cost {
     pub sampled_hooks: u64,
     pub hook_ns: Option<f64>,
@@ -347,6 +368,7 @@ pub struct Cost {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NoticeReport {
     /// `information` or `warning`.
     pub severity: &'static str,
@@ -357,6 +379,7 @@ pub struct NoticeReport {
 
 /// Why and where reading a trace ended before the end of the file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DamageReport {
     pub trace: String,
     pub offset: u64,
@@ -365,6 +388,19 @@ pub struct DamageReport {
     pub read_whole: bool,
     /// Whether the trace was not read at all.
     pub skipped: bool,
+}
+
+/// What `gputrace report --json` and `gputrace run --json FILE` write; docs/report-json.md describes every field.
+/// Times are nanoseconds, sizes are bytes, shares go from 0 to 1, and null is a value that is not known. New fields
+/// may come within a version.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct WholeReport<'a, T> {
+    #[serde(flatten)]
+    report: &'a Report,
+    /// How spans and metrics were sent, if they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    otlp: Option<&'a T>,
 }
 
 impl SourceReport {
@@ -382,15 +418,8 @@ impl Report {
 
     /// The JSON object with one more key, `otlp`: how spans were sent, if they were.
     pub fn to_json_with(&self, otlp: Option<&impl Serialize>) -> String {
-        #[derive(Serialize)]
-        struct Whole<'a, T> {
-            #[serde(flatten)]
-            report: &'a Report,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            otlp: Option<&'a T>,
-        }
         // Serializing plain data into memory cannot fail.
-        let mut text = serde_json::to_string_pretty(&Whole { report: self, otlp }).unwrap_or_default();
+        let mut text = serde_json::to_string_pretty(&WholeReport { report: self, otlp }).unwrap_or_default();
         text.push('\n');
         text
     }

@@ -29,6 +29,7 @@ const SPAN_MIN_NS: u64 = 1_000_000;
 
 /// A fault of the program, and what mending it could save.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     /// A fixed name, for programs.
     pub rule: &'static str,
@@ -46,6 +47,7 @@ pub struct Finding {
 
 /// About so much time mending it could save.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Saving {
     #[serde(rename = "saves_ns")]
     pub ns: u64,
@@ -56,6 +58,7 @@ pub struct Saving {
 
 /// How sure it is that the advice helps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
     High,
@@ -65,6 +68,7 @@ pub enum Confidence {
 
 /// What the findings are of.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FindingsReport {
     /// From the first start to the last end of an operation, summed over devices.
     pub span_ns: u64,
