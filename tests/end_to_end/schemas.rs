@@ -1,5 +1,5 @@
-//! Reports are as the published schemas have them (docs/reference/*.schema.json). `finish` checks the reports that
-//! other tests print, too.
+//! Reports are as the published schemas have them (docs/reference/*.schema.json). `finish` checks the reports
+//! that other tests print, too.
 
 use std::fs;
 use std::path::{Path, PathBuf};

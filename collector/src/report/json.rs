@@ -390,9 +390,9 @@ pub struct DamageReport {
     pub skipped: bool,
 }
 
-/// What `gputrace report --json` and `gputrace run --json FILE` write; docs/report-json.md describes every field.
-/// Times are nanoseconds, sizes are bytes, shares go from 0 to 1, and null is a value that is not known. New fields
-/// may come within a version.
+/// What `gputrace report --json` and `gputrace run --json FILE` write; docs/report-json.md describes every
+/// field. Times are nanoseconds, sizes are bytes, shares go from 0 to 1, and null is a value that is not known.
+/// New fields may come within a version.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct WholeReport<'a, T> {

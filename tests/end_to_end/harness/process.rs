@@ -57,8 +57,8 @@ fn spawn(command: &mut Command) -> Child {
     }
 }
 
-/// Runs to the end of the process *and* of its output: whoever keeps the pipe open is waited for. A report that it
-/// prints must be as the published schema has it.
+/// Runs to the end of the process *and* of its output: whoever keeps the pipe open is waited for. A report
+/// that it prints must be as the published schema has it.
 #[track_caller]
 pub fn finish(command: &mut Command) -> Ended {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);

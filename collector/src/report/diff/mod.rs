@@ -80,8 +80,8 @@ pub struct ComparedCause {
     pub measured: MeasuredTwice,
 }
 
-/// What `gputrace diff --format json` writes; docs/reference/diff.md describes every field. New fields may come
-/// within a version.
+/// What `gputrace diff --format json` writes; docs/reference/diff.md describes every field. New fields may
+/// come within a version.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiffReport {

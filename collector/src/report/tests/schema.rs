@@ -1,4 +1,4 @@
-//! The published schemas of the JSON, made of the structs that are serialized, so that they cannot differ from them.
+//! The published schemas of the JSON, made of the structs that are serialized, so that they cannot differ.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
