@@ -303,7 +303,8 @@ pub static GROUP_BY: Setting = Setting {
     is_unmistakable: true,
     default: "process,thread",
     help: "What the flamegraph is divided by first, from its bottom up",
-    details: "Any of process, thread, stream, device and rank, in any order, with commas between; or none.",
+    details: "Any of process, thread, stream, device, rank and module (of PyTorch), in any order, with commas\n\
+              between; or none.",
     ..Setting::new("GPUTRACE_GROUP_BY", Kind::Parts, Reader::Program)
 };
 

@@ -10,9 +10,10 @@ use gputrace_collector::report::named::{self, TableFormat};
 use crate::cli::analysis::page_width;
 use crate::cli::fail_on::Subject;
 use crate::cli::failure::Failure;
+use crate::cli::given::Given;
 use crate::cli::settings::Flames;
 use crate::cli::traces::Named;
-use crate::cli::{exit_code, fail_on, run, selection, stdout, traces, variables};
+use crate::cli::{exit_code, fail_on, options, run, selection, stdout, traces, variables};
 
 /// The width of tables in a file or a pipe: names of kernels are long, and nobody's lines are broken.
 const PIPE_WIDTH: usize = 160;
@@ -46,6 +47,7 @@ pub fn command() -> Command {
                 .help("Of the summary text or json, of tables any of them [default: text]"),
         )
         .args(tree_arguments())
+        .args(options::GROUP_BY.argument().map(|group_by| group_by.requires("tree")))
         .args(selection::arguments())
         .arg(fail_on::argument(Subject::Report))
         .arg(run::verbose())
@@ -116,7 +118,9 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         stdout::print(list.as_bytes())?;
         return Ok(exit_code::SUCCESS);
     }
-    let read = traces::read_part(named.files()?, matches, &Flames::default(), |_| {})?;
+    let group_by = Given(matches).option(&options::GROUP_BY).unwrap_or_default();
+    let flames = Flames { group_by, ..Flames::default() };
+    let read = traces::read_part(named.files()?, matches, &flames, |_| {})?;
     let analysis = &read.analysis;
     let text = match (tables.is_empty(), format) {
         _ if is_tree => tree(matches, analysis.flame()),

@@ -3,7 +3,33 @@
 use std::time::Instant;
 
 use gputrace_collector::batch::{DeviceMetric, DeviceSample};
-use gputrace_monitor::GpuMetrics;
+use gputrace_monitor::{GpuDeviceInfo, GpuMetrics, PcieLink};
+
+/// What a device can do at most, which each of its samples has beside what it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeviceLimits {
+    sm_clock_mhz: Option<u64>,
+    pcie_bytes_per_sec: Option<u64>,
+}
+
+impl DeviceLimits {
+    pub fn of(device: &GpuDeviceInfo) -> DeviceLimits {
+        DeviceLimits {
+            sm_clock_mhz: device.max_sm_mhz.or(device.max_graphics_mhz).map(u64::from),
+            pcie_bytes_per_sec: device.link.as_ref().and_then(PcieLink::peak_bytes_per_sec),
+        }
+    }
+
+    /// The sample with the limits, unless it is of a device that could not be read.
+    pub fn beside(self, sample: DeviceSample) -> DeviceSample {
+        if sample.is_empty() {
+            return sample;
+        }
+        sample
+            .with(DeviceMetric::SmClockMax, self.sm_clock_mhz)
+            .with(DeviceMetric::PciePeak, self.pcie_bytes_per_sec)
+    }
+}
 
 /// The sample that a reading is. `now_ns`: the time on CLOCK_MONOTONIC.
 pub fn sample(reading: &GpuMetrics, now_ns: u64) -> DeviceSample {

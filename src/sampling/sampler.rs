@@ -18,7 +18,7 @@ use gputrace_monitor::{
     GpuMonitor, GpuMonitorError, GpuMonitorHandle, Inventory, MonitorConfig, NVML_VARIABLE,
 };
 
-use crate::sampling::reading;
+use crate::sampling::reading::{self, DeviceLimits};
 use crate::sampling::request::DeviceMetricsRequest;
 use crate::sampling::shared::Untaken;
 
@@ -191,10 +191,11 @@ impl Work {
             }
         };
         let untaken = Arc::clone(&self.untaken);
+        let limits = DeviceLimits::of(monitor.device_info());
         let last_energy = Mutex::new(None);
         let handle = monitor.start_background(interval, move |metrics| {
             let problem = metrics.problem.as_ref().map(ToString::to_string).unwrap_or_default();
-            let mut sample = reading::sample(&metrics, monotonic_ns());
+            let mut sample = limits.beside(reading::sample(&metrics, monotonic_ns()));
             // The reading of an earlier sample says nothing of this one's time.
             let energy = sample.get(DeviceMetric::Energy);
             let mut last_energy = last_energy.lock().unwrap_or_else(PoisonError::into_inner);

@@ -52,6 +52,9 @@ fn report_has_what_the_device_did() {
         ("power_limit_watts", json!(450.0)),
         ("temperature_celsius", json!({"mean": 67.0, "min": 67.0, "max": 67.0})),
         ("sm_clock_mhz", json!({"mean": 1965.0, "min": 1965.0, "max": 1965.0})),
+        ("sm_clock_max_mhz", json!(1980.0)),
+        // Generation 5 with 16 lanes.
+        ("pcie_peak_bytes_per_second", json!(63_015_384_608.0)),
         ("memory_clock_mhz", json!({"mean": 2619.0, "min": 2619.0, "max": 2619.0})),
         ("memory_peak_bytes", json!(18_u64 << 30)),
         ("gpu_busy_percent", json!({"mean": 78.0, "min": 78.0, "max": 78.0})),
@@ -103,21 +106,49 @@ fn anomaly_has_what_the_device_did_at_that_moment() {
     assert!(ended.stderr.contains(line), "{}", ended.stderr);
 }
 
+/// The report of a planted program on the devices of a script, and its summary.
+fn planted(script: &str, fault: &str) -> Option<(Value, String)> {
+    let (_, python) = interpreters("device_metrics").pop()?;
+    let folder = Folder::new();
+    let mut command = gputrace_with(script, &folder);
+    command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--");
+    finish(command.arg(python).arg(idle_flame::program()).arg(fault)).expect_code(0);
+    let summary = fs::read_to_string(folder.join("out/summary.txt")).unwrap();
+    Some((tool::report(&[folder.join("out/trace.gputrace")]), summary))
+}
+
 #[test]
 fn lowered_clocks_of_a_busy_device_are_a_finding() {
-    let Some((_, python)) = interpreters("device_metrics").pop() else { return };
-    let script = DEVICE.replace("sm = 1965\n", "sm = 1980\nsm = 1200 @ 1s..\n");
-    let script = script.replace("reasons = 0x4\n", "reasons = 0\nreasons = 0x4 @ 1s..\n");
-    let folder = Folder::new();
-    let mut command = gputrace_with(&script, &folder);
-    command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--");
-    finish(command.arg(python).arg(idle_flame::program()).arg("long_busy")).expect_code(0);
-    let report = tool::report(&[folder.join("out/trace.gputrace")]);
-    let list = report["findings"]["list"].as_array().unwrap();
-    assert_eq!(list[0]["rule"], "throttled", "{list:#?}");
-    let title = list[0]["title"].as_str().unwrap();
-    assert!(title.starts_with("GPU 0 ran with lowered clocks for "), "{title}");
-    assert!(title.contains("(power cap)") && title.ends_with(", 1980 at most"), "{title}");
+    // Lowered from some time on, and all the time.
+    for from in ["1s", "0s"] {
+        let script = DEVICE.replace("sm = 1965\n", &format!("sm = 1980\nsm = 1200 @ {from}..\n"));
+        let script = script.replace("reasons = 0x4\n", &format!("reasons = 0\nreasons = 0x4 @ {from}..\n"));
+        let Some((report, _)) = planted(&script, "long_busy") else { return };
+        let list = report["findings"]["list"].as_array().unwrap();
+        assert_eq!(list[0]["rule"], "throttled", "{list:#?}");
+        let title = list[0]["title"].as_str().unwrap();
+        assert!(title.starts_with("GPU 0 ran with lowered clocks for "), "{title}");
+        assert!(title.contains("(power cap)") && title.ends_with(" MHz on average of 1980"), "{title}");
+    }
+}
+
+#[test]
+fn bandwidth_of_copies_is_compared_with_the_link() {
+    let Some((report, summary)) = planted(DEVICE, "mixed_copies") else { return };
+    let to_gpu = &report["transfers"][0];
+    assert_eq!(to_gpu["direction"], "cpu_to_gpu", "{to_gpu:#}");
+    let share = |copies: &Value| copies["link_share"].as_f64().unwrap();
+    let expected = |copies: &Value| copies["bandwidth_mbps"].as_f64().unwrap() * 1e6 / 63_015_384_608.0;
+    let by_memory = to_gpu["by_memory"].as_array().unwrap();
+    let kinds: Vec<_> = by_memory.iter().map(|copies| (&copies["source"], &copies["calls"])).collect();
+    assert!(kinds.contains(&(&json!("pageable"), &json!(100))), "{to_gpu:#}");
+    assert!(kinds.contains(&(&json!("pinned"), &json!(300))), "{to_gpu:#}");
+    for copies in by_memory.iter().chain([to_gpu]) {
+        assert!((share(copies) - expected(copies)).abs() < 1e-9, "{copies:#}");
+    }
+    for row in ["of link", "  pageable to device", "  pinned to device"] {
+        assert!(summary.contains(row), "{summary}");
+    }
 }
 
 #[test]

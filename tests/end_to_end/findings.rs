@@ -76,6 +76,8 @@ fn host_code_that_the_gpu_waits_for() {
 #[test]
 fn copies_from_pageable_memory() {
     has("pageable_copies", "pageable_copies", "copy");
+    // Among more copies of pinned memory at another line.
+    has("mixed_copies", "pageable_copies", "copy");
     has_not("pageable_copies_mended", &["pageable_copies", "copies_not_overlapped"]);
 }
 

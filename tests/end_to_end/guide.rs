@@ -98,7 +98,7 @@ fn commands_of_the_otlp_guide_run() {
 
 #[test]
 fn commands_of_the_pytorch_guide_run() {
-    commands_run(include_str!("../../docs/guide/pytorch.md"), 5);
+    commands_run(include_str!("../../docs/guide/pytorch.md"), 8);
 }
 
 #[test]

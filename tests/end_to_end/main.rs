@@ -83,6 +83,7 @@ mod surroundings;
 mod threads;
 mod tight_limits;
 mod top;
+mod torch_modules;
 mod torch_stacks;
 mod traps;
 mod variables;

@@ -121,6 +121,16 @@ def pageable_copies():
         LAUNCH["step"]()
 
 
+def mixed_copies():
+    source, target, pinned = ctypes.create_string_buffer(BYTES), memory(BYTES), ctypes.c_void_p()
+    call("cuMemAllocHost_v2", ctypes.byref(pinned), BYTES)
+    for _ in range(100):
+        CUDA.cuMemcpyHtoDAsync_v2(target, source, BYTES, STREAM)  # copy
+        for _ in range(3):
+            CUDA.cuMemcpyHtoDAsync_v2(target, pinned, BYTES, STREAM)
+        LAUNCH["step"]()
+
+
 def small_copies():
     source, target = ctypes.c_void_p(), memory(BYTES)
     call("cuMemAllocHost_v2", ctypes.byref(source), BYTES)

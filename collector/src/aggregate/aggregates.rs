@@ -4,8 +4,8 @@ use gputrace_wire::call::Detail;
 use gputrace_wire::cell::kind;
 
 use crate::aggregate::{
-    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, SampledDevices,
-    StackKey, Stacks, Streams, Transfers,
+    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, LaunchTimes, Leaf, NO_DEVICE, Owner,
+    SampledDevices, StackKey, Stacks, Streams, Transfers,
 };
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::memory::MemoryLedger;
@@ -60,13 +60,13 @@ impl Sink for Aggregates {
         self.graph_node_calls += u64::from(is_node);
         let leaf = match operation.what {
             What::Kernel(kernel) => {
-                self.kernels.add(process, &kernel, device, duration_ns);
+                self.kernels.add(process, &kernel, device, duration_ns, LaunchTimes::of(operation));
                 self.anomalies.add(operation, device);
                 Leaf::Kernel(kernel.name)
             }
             What::Copy { direction, bytes, source_memory, target_memory } => {
                 self.transfers.copy(direction, bytes, [source_memory, target_memory], duration_ns);
-                Leaf::Copy(direction)
+                Leaf::of_copy(direction, [source_memory, target_memory])
             }
             What::Fill { bytes } => {
                 self.transfers.fill(bytes, duration_ns);
@@ -108,7 +108,9 @@ impl StackKey {
     pub fn of_operation(operation: &Operation) -> StackKey {
         let leaf = match operation.what {
             What::Kernel(kernel) => Leaf::Kernel(kernel.name),
-            What::Copy { direction, .. } => Leaf::Copy(direction),
+            What::Copy { direction, source_memory, target_memory, .. } => {
+                Leaf::of_copy(direction, [source_memory, target_memory])
+            }
             What::Fill { .. } => Leaf::Fill,
             What::Graph => Leaf::Graph(operation.graph.map_or(0, |known| known.graph)),
         };

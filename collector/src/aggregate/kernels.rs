@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::Durations;
-use crate::model::operation::Kernel;
+use crate::model::operation::{Kernel, Operation};
 
 /// Names that have a row; calls of others go into [`Kernels::other`].
 const NAMES_MAX: usize = 1 << 14;
@@ -28,11 +28,88 @@ pub struct Config {
     pub kernel: Kernel,
 }
 
+/// From the begin of a launch to the end of its kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LaunchTimes {
+    /// In the call.
+    pub api_ns: u64,
+    /// From the end of the call to the start of the kernel; 0 if that started before.
+    pub queue_ns: u64,
+    pub kernel_ns: u64,
+    /// From the begin of the call to the end of the kernel.
+    pub total_ns: u64,
+}
+
+impl LaunchTimes {
+    /// `None` of nodes of graphs, and where a time is not known.
+    #[inline]
+    pub fn of(operation: &Operation) -> Option<LaunchTimes> {
+        let (call, timing) = operation.call.as_ref().zip(operation.timing)?;
+        if operation.graph.is_some() {
+            return None;
+        }
+        let end_ns = call.start_ns.saturating_add(call.duration_ns);
+        Some(LaunchTimes {
+            api_ns: call.duration_ns,
+            queue_ns: timing.start_ns.saturating_sub(end_ns),
+            kernel_ns: timing.duration_ns,
+            total_ns: timing.start_ns.saturating_add(timing.duration_ns).saturating_sub(call.start_ns),
+        })
+    }
+}
+
+/// Sums over launches of a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LaunchSums {
+    pub calls: u64,
+    pub api_ns: u64,
+    pub api_max_ns: u64,
+    /// Launches whose kernel started after the call, and for how long these waited.
+    pub queued: u64,
+    pub queue_ns: u64,
+    pub queue_max_ns: u64,
+    pub kernel_ns: u64,
+    pub total_ns: u64,
+    /// Launches whose call took longer than the kernel.
+    pub shorter: u64,
+}
+
+impl LaunchSums {
+    #[inline]
+    fn add(&mut self, times: LaunchTimes) {
+        self.merge(&LaunchSums {
+            calls: 1,
+            api_ns: times.api_ns,
+            api_max_ns: times.api_ns,
+            queued: u64::from(times.queue_ns > 0),
+            queue_ns: times.queue_ns,
+            queue_max_ns: times.queue_ns,
+            kernel_ns: times.kernel_ns,
+            total_ns: times.total_ns,
+            shorter: u64::from(times.kernel_ns < times.api_ns),
+        });
+    }
+
+    #[inline]
+    fn merge(&mut self, other: &LaunchSums) {
+        self.calls = self.calls.saturating_add(other.calls);
+        self.api_ns = self.api_ns.saturating_add(other.api_ns);
+        self.api_max_ns = self.api_max_ns.max(other.api_max_ns);
+        self.queued = self.queued.saturating_add(other.queued);
+        self.queue_ns = self.queue_ns.saturating_add(other.queue_ns);
+        self.queue_max_ns = self.queue_max_ns.max(other.queue_max_ns);
+        self.kernel_ns = self.kernel_ns.saturating_add(other.kernel_ns);
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.shorter = self.shorter.saturating_add(other.shorter);
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct KernelAggregate {
     pub calls: u64,
     /// Of the calls with device times.
     pub durations: Durations,
+    pub launches: LaunchSums,
     pub configs: FxHashMap<Config, u64>,
     /// Calls in configurations that did not fit.
     pub other_config_calls: u64,
@@ -49,7 +126,14 @@ pub struct Kernels {
 
 impl Kernels {
     #[inline]
-    pub fn add(&mut self, process: u32, kernel: &Kernel, device: usize, duration_ns: Option<u64>) {
+    pub fn add(
+        &mut self,
+        process: u32,
+        kernel: &Kernel,
+        device: usize,
+        duration_ns: Option<u64>,
+        launch: Option<LaunchTimes>,
+    ) {
         let key = KernelKey { process, name: kernel.name };
         let config = Config { device, kernel: Kernel { name: 0, ..*kernel } };
         let entry = match self.indices.get(&key) {
@@ -67,6 +151,9 @@ impl Kernels {
             return;
         };
         entry.count(duration_ns);
+        if let Some(launch) = launch {
+            entry.launches.add(launch);
+        }
         if let Some(calls) = entry.configs.get_mut(&config) {
             *calls += 1;
         } else if entry.configs.len() < CONFIGS_MAX && self.configs < CONFIGS_TOTAL_MAX {
@@ -101,6 +188,7 @@ impl KernelAggregate {
     pub fn merge(&mut self, other: &KernelAggregate) {
         self.calls += other.calls;
         self.durations.merge(&other.durations);
+        self.launches.merge(&other.launches);
         self.other_config_calls += other.other_config_calls;
         for (config, calls) in &other.configs {
             *self.configs.entry(*config).or_default() += calls;
@@ -111,18 +199,55 @@ impl KernelAggregate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::operation::{GraphNode, HostCall, Timing, Verdict, What};
 
     fn kernel(name: u32, threads: u32) -> Kernel {
         Kernel { name, grid: [8, 1, 1], block: [threads, 1, 1], ..Kernel::default() }
     }
 
     #[test]
+    fn launches_are_summed_without_nodes_of_graphs() {
+        let call = HostCall { start_ns: 1_000, duration_ns: 500, ..HostCall::default() };
+        let timing = |start_ns, duration_ns| Some(Timing { start_ns, duration_ns });
+        let operation = |timing, graph| Operation {
+            process: 0,
+            what: What::Kernel(kernel(7, 32)),
+            call: Some(call.clone()),
+            timing,
+            device: 0,
+            context: 0,
+            stream: 0,
+            graph,
+            verdict: Verdict::None,
+        };
+        let node = GraphNode { graph: 1, node: 2, nodes: 0, made: None };
+        let mut sums = LaunchSums::default();
+        for (start_ns, duration_ns) in [(1_400, 400), (1_800, 600), (2_500, 700)] {
+            sums.add(LaunchTimes::of(&operation(timing(start_ns, duration_ns), None)).unwrap());
+        }
+        assert_eq!(LaunchTimes::of(&operation(None, None)), None);
+        assert_eq!(LaunchTimes::of(&operation(timing(1_800, 5), Some(node))), None);
+        let expected = LaunchSums {
+            calls: 3,
+            api_ns: 1_500,
+            api_max_ns: 500,
+            queued: 2,
+            queue_ns: 300 + 1_000,
+            queue_max_ns: 1_000,
+            kernel_ns: 1_700,
+            total_ns: 800 + 1_400 + 2_200,
+            shorter: 1,
+        };
+        assert_eq!(sums, expected);
+    }
+
+    #[test]
     fn kernels_and_configurations_are_counted_with_and_without_times() {
         let mut kernels = Kernels::default();
-        kernels.add(0, &kernel(7, 128), 0, Some(1_000));
-        kernels.add(0, &kernel(7, 128), 0, None);
-        kernels.add(0, &kernel(7, 256), 0, Some(3_000));
-        kernels.add(1, &kernel(7, 256), 0, Some(5));
+        kernels.add(0, &kernel(7, 128), 0, Some(1_000), None);
+        kernels.add(0, &kernel(7, 128), 0, None, None);
+        kernels.add(0, &kernel(7, 256), 0, Some(3_000), None);
+        kernels.add(1, &kernel(7, 256), 0, Some(5), None);
         let all: Vec<_> = kernels.iter().collect();
         assert_eq!(all.len(), 2);
         let (key, first) = all[0];
@@ -140,14 +265,14 @@ mod tests {
     fn kernels_without_a_row_are_counted_together() {
         let mut kernels = Kernels::default();
         for name in 0..NAMES_MAX as u32 + 10 {
-            kernels.add(0, &kernel(name, 32), 0, Some(2));
+            kernels.add(0, &kernel(name, 32), 0, Some(2), None);
         }
         assert_eq!(kernels.iter().count(), NAMES_MAX);
         assert_eq!((kernels.other().calls, kernels.other().durations.total_ns()), (10, 20));
 
         let mut kernels = Kernels::default();
         for threads in 0..CONFIGS_MAX as u32 + 3 {
-            kernels.add(0, &kernel(1, threads), 0, None);
+            kernels.add(0, &kernel(1, threads), 0, None, None);
         }
         let (_, one) = kernels.iter().next().unwrap();
         assert_eq!(

@@ -35,10 +35,10 @@ pub use graphs::{GraphAggregate, GraphKey, Graphs};
 #[cfg(test)]
 pub(crate) use idle::QUEUED_NS;
 pub use idle::{Between, Cause, Idle, Pieces};
-pub use kernels::{Config, KernelAggregate, KernelKey, Kernels};
+pub use kernels::{Config, KernelAggregate, KernelKey, Kernels, LaunchSums, LaunchTimes};
 pub use occupancy::{Occupancy, occupancy};
 pub use rhythm::Rhythm;
 pub use sampled::{DeviceMoment, Energy, Level, SampledDevice, SampledDevices, gap_ns};
 pub use stacks::{Leaf, MANY_STREAMS, NO_DEVICE, Owner, StackKey, Stacks, Weight};
 pub use streams::{Stream, Streams};
-pub use transfers::{Moved, Transfers};
+pub use transfers::{Memories, Moved, Transfers};

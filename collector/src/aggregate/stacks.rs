@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::Rhythm;
-use crate::model::operation::Direction;
+use crate::model::operation::{Direction, PAGEABLE, memory_name};
 
 /// Stacks that have a row; the weight of others goes to one row a process.
 const STACKS_MAX: usize = 1 << 18;
@@ -85,12 +85,23 @@ pub enum Leaf {
     Kernel(u32),
     /// Function definition, whose name the kernel has (host time only).
     Function(u32),
-    Copy(Direction),
+    Copy {
+        direction: Direction,
+        is_pageable: bool,
+    },
     Fill,
     /// A launch that was recorded as a whole, by the graph's number in device records.
     Graph(u32),
     /// Of stacks that have no row.
     Other,
+}
+
+impl Leaf {
+    /// The memories are CUPTI's numbers of where the bytes come from and go to.
+    #[inline]
+    pub fn of_copy(direction: Direction, memories: [u8; 2]) -> Leaf {
+        Leaf::Copy { direction, is_pageable: memories.map(memory_name).contains(&PAGEABLE) }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,12 +1,12 @@
-//! Copies by direction, and fills: how often, how much, how long.
+//! Copies by direction and kinds of memory, and fills: how often, how much, how long.
 
 use std::collections::BTreeMap;
 
 use crate::aggregate::Durations;
-use crate::model::operation::Direction;
+use crate::model::operation::{Direction, PAGEABLE, memory_name};
 
-/// `CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE`.
-const PAGEABLE: u8 = 1;
+/// Where the bytes come from and where they go, by the names of [`memory_name`].
+pub type Memories = [&'static str; 2];
 
 #[derive(Clone, Debug, Default)]
 pub struct Moved {
@@ -28,6 +28,13 @@ impl Moved {
         }
     }
 
+    fn merge(&mut self, other: &Moved) {
+        self.calls = self.calls.saturating_add(other.calls);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.durations.merge(&other.durations);
+        self.timed_bytes = self.timed_bytes.saturating_add(other.timed_bytes);
+    }
+
     /// Bytes a second, over the calls with times and in units of 10^6; 0 if they took no time.
     pub fn bandwidth_mbps(&self) -> f64 {
         match self.durations.total_ns() {
@@ -40,8 +47,8 @@ impl Moved {
 #[derive(Clone, Debug, Default)]
 pub struct Transfers {
     pub copies: BTreeMap<Direction, Moved>,
-    /// Those of the copies that read or write pageable memory of the host.
-    pub pageable: BTreeMap<Direction, Moved>,
+    /// The same by kinds of memory.
+    pub by_memory: BTreeMap<(Direction, Memories), Moved>,
     pub fills: Moved,
 }
 
@@ -49,9 +56,19 @@ impl Transfers {
     #[inline]
     pub fn copy(&mut self, direction: Direction, bytes: u64, memories: [u8; 2], duration_ns: Option<u64>) {
         self.copies.entry(direction).or_default().add(bytes, duration_ns);
-        if memories.contains(&PAGEABLE) {
-            self.pageable.entry(direction).or_default().add(bytes, duration_ns);
+        let memories = memories.map(memory_name);
+        self.by_memory.entry((direction, memories)).or_default().add(bytes, duration_ns);
+    }
+
+    /// Copies of the direction that read or write pageable memory of the host.
+    pub fn pageable(&self, direction: Direction) -> Moved {
+        let mut sum = Moved::default();
+        for ((of, memories), moved) in &self.by_memory {
+            if *of == direction && memories.contains(&PAGEABLE) {
+                sum.merge(moved);
+            }
         }
+        sum
     }
 
     #[inline]
@@ -74,7 +91,9 @@ mod tests {
         assert_eq!((up.calls, up.bytes, up.timed_bytes), (2, 7_000_000, 2_000_000));
         assert_eq!(up.bandwidth_mbps(), 2_000.0);
         assert_eq!(transfers.copies[&Direction::GpuToCpu].bandwidth_mbps(), 0.0);
-        let pageable: Vec<_> = transfers.pageable.iter().map(|(to, moved)| (*to, moved.bytes)).collect();
-        assert_eq!(pageable, [(Direction::CpuToGpu, 2_000_000)]);
+        assert_eq!(transfers.pageable(Direction::CpuToGpu).bytes, 2_000_000);
+        assert_eq!(transfers.pageable(Direction::GpuToCpu).calls, 0);
+        let kinds: Vec<Memories> = transfers.by_memory.keys().map(|(_, memories)| *memories).collect();
+        assert_eq!(kinds, [["pageable", "device"], ["pinned", "device"], ["device", "pinned"]]);
     }
 }

@@ -85,6 +85,10 @@ device_metrics! {
     /// From the device to the host.
     PcieSent = 14, "PCIe sent", "B/s";
     PcieReceived = 15, "PCIe received", "B/s";
+    /// The highest that the device can be set to.
+    SmClockMax = 16, "highest SM clock", "MHz";
+    /// Of the PCIe link at its best, in one direction, before packet headers.
+    PciePeak = 17, "PCIe peak", "B/s";
 }
 
 /// A device at one moment. What it does not report is absent; a sample of a device that could not be read

@@ -46,6 +46,7 @@ fn look(kind: FrameKind) -> Look {
         FrameKind::Rank => look("rank", "rank", 225.0, 8.0, 0.16, 0.84),
         FrameKind::Code => look("code", "user code", 250.0, 22.0, 0.52, 0.82),
         FrameKind::Library => look("library", "library code", 236.0, 18.0, 0.22, 0.87),
+        FrameKind::Module => look("module", "PyTorch module", 285.0, 20.0, 0.40, 0.82),
         FrameKind::Range => look("range", "NVTX range", 318.0, 24.0, 0.44, 0.84),
         FrameKind::Call => look("call", "CUDA call", 208.0, 14.0, 0.42, 0.76),
         FrameKind::Kernel => look("kernel", "kernel", 152.0, 44.0, 0.38, 0.70),

@@ -16,6 +16,8 @@ pub enum FrameKind {
     Code,
     /// A line of a library.
     Library,
+    /// A class of PyTorch modules.
+    Module,
     /// An NVTX range.
     Range,
     /// A driver entry.

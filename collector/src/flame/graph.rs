@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
 use crate::flame::code::CodeFrames;
 use crate::flame::frames::{Frame, FrameKind, entry_name};
-use crate::flame::group_by::{GroupBy, GroupFrames, has_call};
+use crate::flame::group_by::{GroupBy, GroupFrames, GroupKey, has_call};
 use crate::flame::memory::MemoryWeight;
 use crate::flame::ranges::{RangeFrames, RangePosition};
 use crate::label::units::{bytes, count, duration, percent};
@@ -78,11 +78,15 @@ impl Flame {
         weights.retain(|(_, weight)| weight.timed > 0);
         let Labels { processes, kernels, stacks } = labels;
         let groups = GroupFrames::new(group_by, processes, aggregates, weights.iter().map(|(key, _)| key));
-        let mut code = CodeFrames::new(stacks);
+        let mut code = match group_by.has(GroupKey::Module) {
+            true => CodeFrames::by_module(stacks),
+            false => CodeFrames::new(stacks),
+        };
         let mut ranges = RangeFrames::new(processes, position);
         let mut lines: BTreeMap<Vec<Frame>, Weight> = BTreeMap::new();
         for (key, weight) in weights {
-            let frames = frames(groups.of(&key), &key, processes, &mut code, &mut ranges, kernels);
+            let first = groups.of(&key, code.modules(key.process, key.stack));
+            let frames = frames(first, &key, processes, &mut code, &mut ranges, kernels);
             lines.entry(frames).or_default().add(weight);
         }
         let command = totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
@@ -214,7 +218,7 @@ fn leaf(key: &StackKey, names: &mut KernelNames<'_>) -> Option<Frame> {
     let kind = match key.leaf {
         Leaf::Call => return None,
         Leaf::Kernel(_) | Leaf::Function(_) => FrameKind::Kernel,
-        Leaf::Copy(_) => FrameKind::Copy,
+        Leaf::Copy { .. } => FrameKind::Copy,
         Leaf::Fill => FrameKind::Fill,
         Leaf::Graph(_) => FrameKind::Graph,
         Leaf::Other => FrameKind::Other,

@@ -14,11 +14,19 @@ pub enum GroupKey {
     Stream,
     Device,
     Rank,
+    /// PyTorch's modules, a frame for each that is inside of another.
+    Module,
 }
 
 impl GroupKey {
-    pub const ALL: [GroupKey; 5] =
-        [GroupKey::Process, GroupKey::Thread, GroupKey::Stream, GroupKey::Device, GroupKey::Rank];
+    pub const ALL: [GroupKey; 6] = [
+        GroupKey::Process,
+        GroupKey::Thread,
+        GroupKey::Stream,
+        GroupKey::Device,
+        GroupKey::Rank,
+        GroupKey::Module,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -27,6 +35,7 @@ impl GroupKey {
             GroupKey::Stream => "stream",
             GroupKey::Device => "device",
             GroupKey::Rank => "rank",
+            GroupKey::Module => "module",
         }
     }
 }
@@ -74,7 +83,7 @@ impl GroupBy {
         Ok(GroupBy(keys))
     }
 
-    fn has(&self, key: GroupKey) -> bool {
+    pub(super) fn has(&self, key: GroupKey) -> bool {
         self.0.contains(&key)
     }
 }
@@ -108,15 +117,16 @@ impl<'l, 'a> GroupFrames<'l, 'a> {
         }
     }
 
-    /// The frames next to the root for a stack.
-    pub fn of(&self, key: &StackKey) -> Vec<Frame> {
+    /// The frames next to the root for a stack, which is inside of these modules.
+    pub fn of(&self, key: &StackKey, modules: &[Frame]) -> Vec<Frame> {
         // Stacks beyond the capacity are summed by process: thread, stream and device are unknown.
         let is_other = key.leaf == Leaf::Other;
         let frame = |by: &GroupKey| {
-            Some(match by {
+            vec![match by {
+                GroupKey::Module => return modules.to_vec(),
                 GroupKey::Process => Frame::new(FrameKind::Process, &self.threads.process(key.process)),
                 GroupKey::Rank => Frame::new(FrameKind::Rank, &self.processes.rank(key.process)),
-                _ if is_other => return None,
+                _ if is_other => return Vec::new(),
                 GroupKey::Thread if !has_call(key) => no_call(),
                 GroupKey::Thread => {
                     Frame::new(FrameKind::Thread, &self.threads.thread(key.process, key.thread))
@@ -127,9 +137,9 @@ impl<'l, 'a> GroupFrames<'l, 'a> {
                 GroupKey::Device => {
                     Frame::new(FrameKind::Device, self.devices.device(key.process, key.device))
                 }
-            })
+            }]
         };
-        let mut frames: Vec<Frame> = self.group_by.0.iter().filter_map(frame).collect();
+        let mut frames: Vec<Frame> = self.group_by.0.iter().flat_map(frame).collect();
         if !is_other && !has_call(key) && !self.group_by.has(GroupKey::Thread) {
             frames.push(no_call());
         }

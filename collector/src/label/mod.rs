@@ -6,6 +6,7 @@
 mod devices;
 mod kernels;
 mod machinery;
+mod modules;
 mod processes;
 mod stacks;
 mod streams;
@@ -17,6 +18,7 @@ pub(crate) use devices::DeviceNames;
 pub use devices::uuid;
 pub use kernels::{KernelName, KernelNames};
 pub(crate) use kernels::{KernelTable, full_name};
+pub use modules::{ModuleFrame, is_backward, modules};
 pub use processes::ProcessNames;
 pub use stacks::{Line, NO_LINE, StackFrame, StackNames};
 pub(crate) use streams::{LEGACY_STREAM, PER_THREAD_STREAM, StreamNames, stream_name};

@@ -175,6 +175,22 @@ impl Kernel {
     }
 }
 
+/// Memory of the host that the device cannot read by itself: the driver copies it to pinned memory first.
+pub const PAGEABLE: &str = "pageable";
+pub const UNKNOWN_MEMORY: &str = "unknown";
+
+/// The name of one of CUPTI's kinds of memory (`CUpti_ActivityMemoryKind`).
+pub const fn memory_name(kind: u8) -> &'static str {
+    match kind {
+        1 => PAGEABLE,
+        2 => "pinned",
+        3 | 6 => "device",
+        4 => "array",
+        5 | 7 => "managed",
+        _ => UNKNOWN_MEMORY,
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Direction {
     CpuToGpu,

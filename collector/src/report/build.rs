@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use gputrace_wire::counter::Counter;
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Aggregates, DeviceAggregate, Moved, SampledDevice};
+use crate::aggregate::{Aggregates, DeviceAggregate, SampledDevice};
 use crate::batch::{DeviceIdentity, ProcessEnd};
 use crate::failed_calls;
 use crate::label::StackNames;
@@ -22,7 +22,8 @@ use crate::report::{
     threads,
 };
 use crate::report::{
-    anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times, switched_times,
+    anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times, modules,
+    switched_times, transfers,
 };
 use crate::trace_file::{Damage, DamageReason};
 
@@ -108,6 +109,7 @@ impl Report {
             },
             lines,
             no_line,
+            modules: modules::modules_report(aggregates, labels),
             beyond_stacks: BeyondStacks { calls: beyond.count, total_ns: beyond.ns },
             ranges: ranges::ranges(totals, aggregates, &labels.processes),
             devices: aggregates
@@ -129,16 +131,8 @@ impl Report {
             kernels,
             other_kernels,
             anomalies: anomalies::anomalies(totals, aggregates, wall_ns, labels),
-            transfers: aggregates
-                .transfers
-                .copies
-                .iter()
-                .map(|(direction, moved)| TransferReport {
-                    direction: direction.name(),
-                    moved: moved_report(moved),
-                })
-                .collect(),
-            memsets: moved_report(&aggregates.transfers.fills),
+            transfers: transfers::transfers(aggregates),
+            memsets: transfers::moved_report(&aggregates.transfers.fills),
             graph_level: GraphLevelReport {
                 calls: graph_level.calls,
                 timed_calls: graph_level.durations.count(),
@@ -289,17 +283,6 @@ fn evicted_report(evicted: &Evicted) -> Option<EvictedReport> {
         device_total_ns: counts.device_ns,
         dropped: evicted.lost,
     })
-}
-
-fn moved_report(moved: &Moved) -> MovedReport {
-    let timed = moved.durations.count() > 0;
-    MovedReport {
-        calls: moved.calls,
-        timed_calls: moved.durations.count(),
-        bytes: moved.bytes,
-        spread: Spread::new(&moved.durations),
-        bandwidth_mbps: timed.then(|| moved.bandwidth_mbps()),
-    }
 }
 
 fn cost(totals: &Totals, wall_ns: u64) -> Cost {

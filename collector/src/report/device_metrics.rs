@@ -34,6 +34,9 @@ pub struct DeviceMetricsReport {
     pub memory_temperature_celsius: Option<LevelReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_clock_mhz: Option<LevelReport>,
+    /// The highest that the device can be set to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sm_clock_max_mhz: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_clock_mhz: Option<LevelReport>,
     /// Absent if the device does not report why its clocks are lowered.
@@ -55,6 +58,9 @@ pub struct DeviceMetricsReport {
     pub pcie_sent_bytes_per_second: Option<LevelReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pcie_received_bytes_per_second: Option<LevelReport>,
+    /// Of the link at its best, in one direction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pcie_peak_bytes_per_second: Option<f64>,
     /// Why the device was not sampled, or not at some time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -135,6 +141,7 @@ impl DeviceMetricsReport {
             temperature_celsius: level(DeviceMetric::Temperature, 1.0),
             memory_temperature_celsius: level(DeviceMetric::MemoryTemperature, 1.0),
             sm_clock_mhz: level(DeviceMetric::SmClock, 1.0),
+            sm_clock_max_mhz: level(DeviceMetric::SmClockMax, 1.0).map(|limit| limit.max),
             memory_clock_mhz: level(DeviceMetric::MemoryClock, 1.0),
             throttled: (device.level(DeviceMetric::ThrottleReasons).count > 0).then(|| throttled(device)),
             throttled_for_power_ns: for_power_ns,
@@ -144,6 +151,7 @@ impl DeviceMetricsReport {
             memory_busy_percent: level(DeviceMetric::MemoryBusy, 1.0),
             pcie_sent_bytes_per_second: level(DeviceMetric::PcieSent, 1.0),
             pcie_received_bytes_per_second: level(DeviceMetric::PcieReceived, 1.0),
+            pcie_peak_bytes_per_second: level(DeviceMetric::PciePeak, 1.0).map(|limit| limit.max),
             problem: Some(device.problem.clone()).filter(|problem| !problem.is_empty()),
         }
     }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::aggregate::{Durations, Weight};
+use crate::aggregate::{Durations, LaunchSums, Weight};
 use crate::report::{
     AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
-    GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, NoLineReport,
-    PartReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport, StepsReport, StreamReport,
-    SwitchedTimesReport, ThreadReport,
+    GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, ModulesReport,
+    MovedReport, NoLineReport, PartReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport,
+    StepsReport, StreamReport, SwitchedTimesReport, ThreadReport, TransferReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -74,6 +74,9 @@ pub struct Report {
     /// Empty if no stacks were recorded.
     pub lines: Vec<LineReport>,
     pub no_line: NoLineReport,
+    /// GPU time by PyTorch module; absent if no stack is inside of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modules: Option<ModulesReport>,
     pub beyond_stacks: BeyondStacks,
     /// Empty if the program has no ranges.
     pub ranges: Vec<RangeReport>,
@@ -243,6 +246,44 @@ pub(super) fn share(ns: Option<u64>, all_ns: u64) -> Option<f64> {
     ns.filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64)
 }
 
+/// From the begin of a kernel's launches to its ends, without nodes of graphs.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LaunchesReport {
+    pub calls: u64,
+    /// From the begin of the call to the end of the kernel.
+    pub total_mean_ns: f64,
+    /// In the calls.
+    pub api_mean_ns: f64,
+    pub api_max_ns: u64,
+    /// Launches whose kernel started after the call had ended, and the time between.
+    pub queued_calls: u64,
+    pub queue_mean_ns: Option<f64>,
+    pub queue_max_ns: Option<u64>,
+    /// Of the kernels of these launches.
+    pub kernel_mean_ns: f64,
+    /// Launches whose call took longer than the kernel.
+    pub shorter_calls: u64,
+}
+
+impl LaunchesReport {
+    pub(super) fn new(sums: &LaunchSums) -> Option<LaunchesReport> {
+        let mean = |ns: u64, calls: u64| tenths(ns as f64 / calls as f64);
+        let has_queue = sums.queued > 0;
+        (sums.calls > 0).then(|| LaunchesReport {
+            calls: sums.calls,
+            total_mean_ns: mean(sums.total_ns, sums.calls),
+            api_mean_ns: mean(sums.api_ns, sums.calls),
+            api_max_ns: sums.api_max_ns,
+            queued_calls: sums.queued,
+            queue_mean_ns: has_queue.then(|| mean(sums.queue_ns, sums.queued)),
+            queue_max_ns: has_queue.then_some(sums.queue_max_ns),
+            kernel_mean_ns: mean(sums.kernel_ns, sums.calls),
+            shorter_calls: sums.shorter,
+        })
+    }
+}
+
 /// The executions of one kernel.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -259,6 +300,9 @@ pub struct KernelReport {
     pub spread: Spread,
     /// Of the device time of all kernels.
     pub share: Option<f64>,
+    /// Launches of which the call and the kernel have times; absent if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launches: Option<LaunchesReport>,
     /// The mean over the configurations, weighted by calls.
     pub occupancy: Option<f64>,
     pub configs: Vec<ConfigReport>,
@@ -307,27 +351,6 @@ pub struct OtherKernels {
 pub struct BeyondStacks {
     pub calls: u64,
     pub total_ns: u64,
-}
-
-/// Copies of one direction.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct TransferReport {
-    pub direction: &'static str,
-    #[serde(flatten)]
-    pub moved: MovedReport,
-}
-
-/// Copies or memsets.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct MovedReport {
-    pub calls: u64,
-    pub timed_calls: u64,
-    pub bytes: u64,
-    #[serde(flatten)]
-    pub spread: Spread,
-    pub bandwidth_mbps: Option<f64>,
 }
 
 /// Graph launches that were timed as a whole.
@@ -391,8 +414,8 @@ pub struct DamageReport {
 }
 
 /// What `gputrace report --json` and `gputrace run --json FILE` write; docs/report-json.md describes every
-/// field. Times are nanoseconds, sizes are bytes, shares go from 0 to 1, and null is a value that is not known.
-/// New fields may come within a version.
+/// field. Times are nanoseconds, sizes are bytes, shares go from 0 to 1, and null is a value that is not
+/// known. New fields may come within a version.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct WholeReport<'a, T> {

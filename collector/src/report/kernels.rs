@@ -6,7 +6,9 @@ use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, KernelAggregate, occupancy};
 use crate::label::{KernelName, KernelNames};
-use crate::report::json::{ConfigReport, KernelReport, OtherKernels, SourceReport, Spread, share};
+use crate::report::json::{
+    ConfigReport, KernelReport, LaunchesReport, OtherKernels, SourceReport, Spread, share,
+};
 use crate::source::NamedSources;
 
 /// The kernel with the most device time first; without times, the one with the most calls. The second value
@@ -107,6 +109,7 @@ fn kernel_report(
         timed_calls: entry.durations.count(),
         spread,
         share: share(spread.total_ns, all_ns),
+        launches: LaunchesReport::new(&entry.launches),
         occupancy: (weight > 0.0).then(|| weighted / weight),
         configs,
         other_config_calls: entry.other_config_calls,

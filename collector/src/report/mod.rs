@@ -21,6 +21,7 @@ mod lines;
 mod memory;
 mod memory_page;
 mod missing_times;
+mod modules;
 pub mod named;
 mod part;
 mod ranges;
@@ -31,6 +32,7 @@ mod switched_times;
 mod table;
 mod text;
 mod threads;
+mod transfers;
 mod words;
 
 #[cfg(test)]
@@ -63,6 +65,7 @@ pub use memory::{
     SizeReport, UnmatchedFreesReport,
 };
 pub use memory_page::{MemoryPage, MemoryRows};
+pub use modules::{ModuleReport, ModulesReport, OutsideReport};
 pub use part::PartReport;
 pub use ranges::RangeReport;
 pub use recording::{CaptureRangesReport, PausedReport, RecordedInterval};
@@ -71,3 +74,4 @@ pub use streams::StreamReport;
 pub use switched_times::SwitchedTimesReport;
 pub use text::TextOptions;
 pub use threads::ThreadReport;
+pub use transfers::{MemoryCopyReport, MovedReport, TransferReport};

@@ -2,6 +2,7 @@
 
 mod findings;
 mod memory;
+mod modules;
 pub(super) mod page;
 mod tables;
 
@@ -68,6 +69,7 @@ impl Report {
             self.anomaly_table(&mut page);
             self.graph_table(&mut page);
             self.line_table(&mut page, options.lines);
+            self.module_table(&mut page);
             self.idle_table(&mut page);
             self.range_table(&mut page, options.ranges);
             self.thread_table(&mut page);

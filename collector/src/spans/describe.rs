@@ -12,7 +12,9 @@ use crate::label::{KernelTable, uuid};
 use crate::model::RangeName;
 use crate::model::definitions::{Definitions, Device};
 use crate::model::instances::RangeInstance;
-use crate::model::operation::{Anomaly, Direction, HostCall, Kernel, Operation, What};
+use crate::model::operation::{
+    Anomaly, Direction, HostCall, Kernel, Operation, UNKNOWN_MEMORY, What, memory_name,
+};
 use crate::model::sticky::is_sticky;
 use crate::names::demangle;
 use crate::source::{KernelSource, KernelSources};
@@ -293,16 +295,8 @@ fn memories(direction: Direction, source: u8, target: u8) -> impl Iterator<Item 
     named.into_iter().filter_map(|(key, memory)| Some((key, text(memory?))))
 }
 
-/// The name of one of CUPTI's kinds of memory; `None` for unknown.
 fn memory(kind: u8) -> Option<&'static str> {
-    Some(match kind {
-        1 => "pageable",
-        2 => "pinned",
-        3 | 6 => "device",
-        4 => "array",
-        5 | 7 => "managed",
-        _ => return None,
-    })
+    Some(memory_name(kind)).filter(|name| *name != UNKNOWN_MEMORY)
 }
 
 fn text(text: &str) -> Value {

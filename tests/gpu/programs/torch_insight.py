@@ -1,6 +1,8 @@
 """PyTorch programs with one fault each, and their mended twins.
 
-    torch_insight.py FAULT [mended]
+    torch_insight.py FAULT [mended|ranges]
+
+ranges: with an NVTX range around each module's forward, named by its class.
 
 The comments at the ends of lines are names that the test knows the lines by. The last line says how long the loop took, by a stopwatch.
 """
@@ -14,6 +16,7 @@ import torch
 
 DEVICE = torch.device("cuda")
 MENDED = sys.argv[2:] == ["mended"]
+RANGES = sys.argv[2:] == ["ranges"]
 STEPS = 60
 
 
@@ -151,7 +154,16 @@ def llama(steps):
     decode(min(steps, 60))
 
 
+def put_ranges():
+    from torch.nn.modules import module
+
+    module.register_module_forward_pre_hook(lambda inside, given: torch.cuda.nvtx.range_push("module " + type(inside).__name__) and None)
+    module.register_module_forward_hook(lambda inside, given, result: torch.cuda.nvtx.range_pop() and None)
+
+
 def main():
+    if RANGES:
+        put_ranges()
     program = globals()[sys.argv[1]](STEPS)
     next(program)
     torch.cuda.synchronize()

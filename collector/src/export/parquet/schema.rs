@@ -291,6 +291,8 @@ pub const DEVICE_SAMPLES: TableSchema = TableSchema {
         opt(repeated("memory_busy_percent", UInt64, "time in which the memory controller moved data")),
         opt(repeated("pcie_sent_bytes_per_s", UInt64, "bytes a second from the device")),
         opt(repeated("pcie_received_bytes_per_s", UInt64, "bytes a second to the device")),
+        opt(repeated("sm_clock_max_mhz", UInt64, "megahertz, the highest that the device can be set to")),
+        opt(repeated("pcie_peak_bytes_per_s", UInt64, "of the link at its best, in one direction")),
     ],
 };
 

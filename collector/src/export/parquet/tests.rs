@@ -294,7 +294,7 @@ fn parquet_has_each_sample_of_a_device_and_no_value_that_is_not_known() {
     let values = |at: usize| columns.iter().map(|column| number(&rows[at], column)).collect::<Vec<_>>();
     assert_eq!(values(0)[..2], [Some(0), None], "a value of 0 is one");
     assert!(values(0)[1..].iter().chain(&values(1)).all(Option::is_none));
-    assert_eq!(values(2), (1..=15).map(Some).collect::<Vec<_>>(), "in the order of the columns");
+    assert_eq!(values(2), (1..=17).map(Some).collect::<Vec<_>>(), "in the order of the columns");
     let times: Vec<_> = rows.iter().map(|row| number(row, "time_ns").unwrap()).collect();
     assert_eq!((times[1] - times[0], times[2] - times[0]), (250, 500));
     assert_eq!(text(&rows[0], "pci_bus_id"), "0000:1b:00.0");

@@ -162,7 +162,9 @@ fn leaf_text(process: u32, leaf: Leaf, trace: &mut Trace<'_>) -> String {
 pub fn category_of(what: &What, graph: Option<GraphNode>) -> (EventCategory, Leaf) {
     match what {
         What::Kernel(kernel) => (EventCategory::Kernel, Leaf::Kernel(kernel.name)),
-        What::Copy { direction, .. } => (EventCategory::Memcpy, Leaf::Copy(*direction)),
+        What::Copy { direction, source_memory, target_memory, .. } => {
+            (EventCategory::Memcpy, Leaf::of_copy(*direction, [*source_memory, *target_memory]))
+        }
         What::Fill { .. } => (EventCategory::Memset, Leaf::Fill),
         What::Graph => (EventCategory::Graph, Leaf::Graph(graph.map_or(0, |node| node.graph))),
     }

@@ -98,6 +98,8 @@ pub struct DiffReport {
     /// The one whose GPU time changed the most first.
     pub kernels: Vec<ComparedRow>,
     pub lines: Vec<ComparedRow>,
+    /// PyTorch's modules with those inside of them; empty if there are none.
+    pub modules: Vec<ComparedRow>,
 }
 
 struct TotalKind {
@@ -151,6 +153,7 @@ impl DiffReport {
             devices: devices(before, after),
             kernels: rows::kernels(before, after),
             lines: rows::lines(before, after),
+            modules: rows::modules(before, after),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::report::words::{dash, plural};
 
 const KERNELS_SHOWN: usize = 15;
 const LINES_SHOWN: usize = 10;
+const MODULES_SHOWN: usize = 8;
 /// The least change of a cause of idle time that is shown, as a share of the wall time.
 const CAUSE_SHARE_MIN: f64 = 0.001;
 const WIDTH_MIN: usize = 60;
@@ -100,9 +101,10 @@ impl DiffReport {
     }
 
     fn parts(&self) -> Vec<PagePart> {
-        let kernels = self.rows("Kernels", "kernel", "kernels", &self.kernels, KERNELS_SHOWN);
-        let lines = self.rows("Where", "line", "lines", &self.lines, LINES_SHOWN);
-        [Some(self.overview()), kernels, lines].into_iter().flatten().collect()
+        let kernels = self.rows(["Kernels", "kernel", "kernels"], &self.kernels, KERNELS_SHOWN, true);
+        let lines = self.rows(["Where", "line", "lines"], &self.lines, LINES_SHOWN, true);
+        let modules = self.rows(["Modules", "module", "modules"], &self.modules, MODULES_SHOWN, false);
+        [Some(self.overview()), kernels, lines, modules].into_iter().flatten().collect()
     }
 
     fn header(&self, first: &'static str, last: &[&'static str]) -> Vec<&'static str> {
@@ -166,14 +168,14 @@ impl DiffReport {
         PagePart { header: self.header("In all", &[]), rows }
     }
 
-    /// Those that changed, the first ones of them; `None` if there is no row at all.
+    /// Those that changed, the first ones of them; `None` if there is no row at all. Rows that contain others
+    /// do not add up.
     fn rows(
         &self,
-        heading: &'static str,
-        one: &str,
-        many: &str,
+        [heading, one, many]: [&'static str; 3],
         all: &[ComparedRow],
         shown: usize,
+        add_up: bool,
     ) -> Option<PagePart> {
         let changed: Vec<&ComparedRow> = all.iter().filter(|row| !row.is_same()).collect();
         let calls = |value: Option<f64>| value.map_or_else(dash, |value| amount(FigureUnit::Count, value));
@@ -188,7 +190,8 @@ impl DiffReport {
         if let more @ 1.. = changed.len().saturating_sub(shown) {
             let sum: f64 = changed.iter().skip(shown).filter_map(|row| row.time.difference).sum();
             let name = format!("{} that changed less", plural(more as u64, one, many));
-            rest.push(vec![name, String::new(), String::new(), signed(FigureUnit::Time, sum)]);
+            let sum = if add_up { signed(FigureUnit::Time, sum) } else { String::new() };
+            rest.push(vec![name, String::new(), String::new(), sum]);
         }
         if let same @ 1.. = all.len() - changed.len() {
             rest.push(vec![format!("{} the same", plural(same as u64, one, many))]);

@@ -1,4 +1,4 @@
-//! Kernels and lines of both sides, joined row by row.
+//! Kernels, lines and modules of both sides, joined row by row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub enum OnlyIn {
     After,
 }
 
-/// A kernel or a line, compared.
+/// A kernel, a line or a module, compared.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ComparedRow {
@@ -31,7 +31,7 @@ pub struct ComparedRow {
     pub time: MeasuredTwice,
     /// Executed operations.
     pub calls: MeasuredTwice,
-    /// Host time in calls, in ns; of a line.
+    /// Host time in calls, in ns; of a line and a module.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_time: Option<MeasuredTwice>,
 }
@@ -165,6 +165,23 @@ pub(super) fn kernels(before: &[Report], after: &[Report]) -> Vec<ComparedRow> {
             }
         }
     }
+    rows
+}
+
+/// PyTorch's modules by class and file, each with those inside of it.
+pub(super) fn modules(before: &[Report], after: &[Report]) -> Vec<ComparedRow> {
+    let sums = |report: &Report, add: &mut dyn FnMut((String, String), RunSums)| {
+        for module in report.modules.iter().flat_map(|modules| &modules.list) {
+            let sums = RunSums { ns: module.total_ns, calls: module.calls, host_ns: module.host_total_ns };
+            add((module.class.clone(), module.file.clone()), sums);
+        }
+    };
+    let (before, after) = (SideSums::new(before, sums), SideSums::new(after, sums));
+    let keys: BTreeSet<&(String, String)> = before.rows.keys().chain(after.rows.keys()).collect();
+    let row =
+        |key: &(String, String)| compared(format!("{} {}", key.0, key.1), [&before, &after], [key, key]);
+    let mut rows: Vec<ComparedRow> = keys.into_iter().map(row).collect();
+    sort(&mut rows, true);
     rows
 }
 

@@ -15,6 +15,7 @@ pub(super) fn find(input: &RuleInput<'_>, to: &mut Vec<Finding>) {
         let Some(metrics) = &device.metrics else { continue };
         let Some(worst) = metrics.throttled.iter().flatten().max_by_key(|reason| reason.ns) else { continue };
         let Some(clock) = metrics.sm_clock_mhz.filter(|clock| clock.max > 0.0) else { continue };
+        let highest_mhz = metrics.sm_clock_max_mhz.unwrap_or(0.0).max(clock.max);
         let of_sampled = |ns: u64| ns as f64 / metrics.sampled_ns.max(1) as f64;
         let busy_ns = device.busy_ns.unwrap_or(0);
         // A GPU that has little to do lowers its clocks by itself.
@@ -24,19 +25,18 @@ pub(super) fn find(input: &RuleInput<'_>, to: &mut Vec<Finding>) {
         to.push(Finding {
             rule: "throttled",
             title: format!(
-                "GPU {} ran with lowered clocks for {} ({}): {:.0} MHz on average, {:.0} at most",
+                "GPU {} ran with lowered clocks for {} ({}): {:.0} MHz on average of {highest_mhz:.0}",
                 device.ordinal,
                 duration(worst.ns),
                 worst.reason,
-                clock.mean,
-                clock.max
+                clock.mean
             ),
             lines: Vec::new(),
             advice: "Look at cooling, at the power limit (nvidia-smi -q -d POWER,PERFORMANCE) and at who else uses \
                      the machine"
                 .to_owned(),
-            saves: input.saves((busy_ns as f64 * (1.0 - clock.mean / clock.max)) as u64),
-            basis: "busy time times the part by which the mean clock is below the highest",
+            saves: input.saves((busy_ns as f64 * (1.0 - clock.mean / highest_mhz)) as u64),
+            basis: "busy time times the part by which the mean clock is below the highest that can be set",
             confidence: Confidence::Medium,
         });
     }

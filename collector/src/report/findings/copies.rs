@@ -41,8 +41,7 @@ fn words(direction: Direction) -> &'static str {
 }
 
 fn pageable(input: &RuleInput<'_>, direction: Direction) -> Option<Finding> {
-    let moved = input.aggregates.transfers.pageable.get(&direction)?;
-    let all_calls = input.aggregates.transfers.copies.get(&direction)?.calls;
+    let moved = input.aggregates.transfers.pageable(direction);
     let ns = moved.durations.total_ns();
     let is_few = moved.calls < COPIES_MIN;
     if is_few || input.share(ns) < SHARE_MIN || moved.bytes / moved.calls.max(1) < LARGE_BYTES {
@@ -58,8 +57,7 @@ fn pageable(input: &RuleInput<'_>, direction: Direction) -> Option<Finding> {
             duration(ns),
             bandwidth(moved.bandwidth_mbps())
         ),
-        // Which lines copy from which memory is not known.
-        lines: if moved.calls == all_calls { input.lines_of_copies(direction) } else { Vec::new() },
+        lines: input.lines_of_pageable_copies(direction),
         advice: "Use pinned memory (DataLoader(pin_memory=True), tensor.pin_memory(), cudaHostAlloc) and \
                  asynchronous copies (non_blocking=True)"
             .to_owned(),

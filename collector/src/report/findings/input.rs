@@ -17,6 +17,7 @@ const LINES_NAMED: usize = 3;
 
 /// Weights by line.
 pub(super) type ByLine = BTreeMap<CodeLocation, Weight>;
+type ByDirection = BTreeMap<Direction, ByLine>;
 
 pub(super) struct RuleInput<'r> {
     pub report: &'r Report,
@@ -28,7 +29,8 @@ pub(super) struct RuleInput<'r> {
     /// Host calls of a class.
     calls: BTreeMap<CallClass, ByLine>,
     /// Copies in a direction, with their device times.
-    copies: BTreeMap<Direction, ByLine>,
+    copies: ByDirection,
+    pageable: ByDirection,
 }
 
 impl<'r> RuleInput<'r> {
@@ -49,11 +51,14 @@ impl<'r> RuleInput<'r> {
             let by_line = calls.entry(class).or_default();
             by_line.entry(line(key.process, key.stack)).or_default().add(*weight);
         }
-        let mut copies: BTreeMap<Direction, ByLine> = BTreeMap::new();
+        let (mut copies, mut pageable) = (ByDirection::new(), ByDirection::new());
         for (key, weight) in aggregates.device_stacks.iter() {
-            if let Leaf::Copy(direction) = key.leaf {
-                let by_line = copies.entry(direction).or_default();
-                by_line.entry(line(key.process, key.stack)).or_default().add(*weight);
+            if let Leaf::Copy { direction, is_pageable } = key.leaf {
+                let line = line(key.process, key.stack);
+                if is_pageable {
+                    pageable.entry(direction).or_default().entry(line.clone()).or_default().add(*weight);
+                }
+                copies.entry(direction).or_default().entry(line).or_default().add(*weight);
             }
         }
         RuleInput {
@@ -64,6 +69,7 @@ impl<'r> RuleInput<'r> {
             idle: timed().filter_map(|device| device.idle.as_ref()).flat_map(|idle| &idle.lines).collect(),
             calls,
             copies,
+            pageable,
         }
     }
 
@@ -118,6 +124,11 @@ impl<'r> RuleInput<'r> {
 
     pub fn copies_at(&self, direction: Direction, line: &CodeLocation) -> Weight {
         self.copies.get(&direction).and_then(|lines| lines.get(line)).copied().unwrap_or_default()
+    }
+
+    /// The same of those from or to pageable memory.
+    pub fn lines_of_pageable_copies(&self, direction: Direction) -> Vec<CodeLocation> {
+        self.pageable.get(&direction).map(most).unwrap_or_default()
     }
 
     /// The lines with the most device time in copies of the direction.

@@ -8,7 +8,8 @@ mod format;
 
 use std::fmt;
 
-use crate::report::json::{MovedReport, Report, Spread};
+use crate::report::MovedReport;
+use crate::report::json::{Report, Spread};
 use crate::report::lines::CodeLocation;
 
 pub use format::{TableFormat, markdown_safe, print};
@@ -53,7 +54,7 @@ struct TableKind {
 /// Those printed where a format was chosen and no table.
 pub const DEFAULT: [&str; 4] = ["lines", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_api_sum"];
 
-static KINDS: [TableKind; 11] = [
+static KINDS: [TableKind; 13] = [
     TableKind {
         name: "findings",
         title: "What costs time, and what would help",
@@ -65,6 +66,21 @@ static KINDS: [TableKind; 11] = [
         title: "GPU time by line of the program",
         columns: &["Time (%)", "Total Time (ns)", "Operations", "Host Calls", "Host Time (ns)", "Line"],
         rows: lines,
+    },
+    TableKind {
+        name: "torch_modules",
+        title: "GPU time by PyTorch module",
+        columns: &[
+            "Time (%)",
+            "Total Time (ns)",
+            "Operations",
+            "Self Time (ns)",
+            "Self Operations",
+            "Host Calls",
+            "Host Time (ns)",
+            "Module",
+        ],
+        rows: modules,
     },
     TableKind {
         name: "cuda_gpu_kern_sum",
@@ -80,6 +96,23 @@ static KINDS: [TableKind; 11] = [
             "Name",
         ],
         rows: kernels,
+    },
+    TableKind {
+        name: "cuda_kern_exec_sum",
+        title: "Kernels from the begin of the launch on",
+        columns: &[
+            "Count",
+            "QCount",
+            "TAvg (ns)",
+            "AAvg (ns)",
+            "AMax (ns)",
+            "QAvg (ns)",
+            "QMax (ns)",
+            "KAvg (ns)",
+            "Shorter",
+            "Name",
+        ],
+        rows: launches,
     },
     TableKind {
         name: "cuda_gpu_mem_time_sum",
@@ -252,11 +285,58 @@ fn lines(report: &Report) -> Vec<Vec<Cell>> {
         .collect()
 }
 
+/// Modules with those inside of them, and then what no module is known of.
+fn modules(report: &Report) -> Vec<Vec<Cell>> {
+    let Some(modules) = &report.modules else { return Vec::new() };
+    let row = |module: &crate::report::ModuleReport| {
+        let figures = vec![
+            percent(module.share),
+            time(module.total_ns),
+            Cell::Count(module.calls),
+            time(module.self_ns),
+            Cell::Count(module.self_calls),
+            Cell::Count(module.host_calls),
+            Cell::Count(module.host_total_ns),
+        ];
+        with(figures, format!("{} {}", module.class, module.file))
+    };
+    let outside = [("(backward pass)", modules.backward), ("(no module)", modules.outside)];
+    let outside = outside.into_iter().filter(|(_, of)| of.calls > 0).map(|(name, of)| {
+        let mut figures = vec![percent(of.share), time(of.total_ns), Cell::Count(of.calls)];
+        figures.resize(7, Cell::Missing);
+        with(figures, name)
+    });
+    modules.list.iter().map(row).chain(outside).collect()
+}
+
 fn kernels(report: &Report) -> Vec<Vec<Cell>> {
     let row = |kernel: &crate::report::KernelReport| {
         with(sums(percent(kernel.share), kernel.calls, &kernel.spread), kernel.full_name.as_str())
     };
     report.kernels.iter().map(row).collect()
+}
+
+/// Those with the most time from the begin of the launch to the end of the kernel first.
+fn launches(report: &Report) -> Vec<Vec<Cell>> {
+    let mut rows: Vec<(f64, Vec<Cell>)> = Vec::new();
+    for kernel in &report.kernels {
+        let Some(launches) = &kernel.launches else { continue };
+        let figures = vec![
+            Cell::Count(launches.calls),
+            Cell::Count(launches.queued_calls),
+            Cell::Figure(launches.total_mean_ns),
+            Cell::Figure(launches.api_mean_ns),
+            Cell::Count(launches.api_max_ns),
+            launches.queue_mean_ns.map_or(Cell::Missing, Cell::Figure),
+            time(launches.queue_max_ns),
+            Cell::Figure(launches.kernel_mean_ns),
+            Cell::Count(launches.shorter_calls),
+        ];
+        let total_ns = launches.total_mean_ns * launches.calls as f64;
+        rows.push((total_ns, with(figures, kernel.full_name.as_str())));
+    }
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    rows.into_iter().map(|(_, cells)| cells).collect()
 }
 
 /// What was moved and set, as nsys names the operations; those that did not occur are left out.

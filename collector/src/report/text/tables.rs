@@ -1,6 +1,7 @@
 //! The tables of the summary.
 
 use crate::label::units::{bandwidth, bytes, count, digits, duration, percent};
+use crate::model::operation::PAGEABLE;
 use crate::names::line_safe;
 use crate::report::table::{Table, fit};
 use crate::report::text::IDLE_SHARE_MIN;
@@ -8,7 +9,7 @@ use crate::report::text::page::{NAME_MIN, TextPage};
 use crate::report::words::{dash, plural};
 use crate::report::{
     AnomalyReport, DeviceMomentReport, DeviceTimes, GraphReport, IdleLine, KernelReport, LineReport,
-    MovedReport, RangeReport, Report, Spread, ThreadReport,
+    MemoryCopyReport, MovedReport, RangeReport, Report, Spread, ThreadReport,
 };
 
 /// On pages narrower than this, the table of kernels has a short heading.
@@ -215,22 +216,41 @@ impl Report {
     }
 
     pub(super) fn transfer_table(&self, page: &mut TextPage) {
-        let mut table = Table::new(&["Transfers", "calls", "bytes", "time", "bandwidth"]);
-        let mut add = |name: &str, moved: &MovedReport| {
+        let has_link = self.transfers.iter().any(|transfer| transfer.link_share.is_some());
+        let mut header = vec!["Transfers", "calls", "bytes", "time", "bandwidth"];
+        header.extend(has_link.then_some("of link"));
+        let mut table = Table::new(&header);
+        let mut add = |name: &str, moved: &MovedReport, link_share: Option<f64>| {
             if moved.calls > 0 {
-                table.row(vec![
+                let mut row = vec![
                     name.to_owned(),
                     count(moved.calls),
                     bytes(moved.bytes),
                     moved.spread.total_ns.map_or_else(dash, duration),
                     moved.bandwidth_mbps.filter(|rate| *rate > 0.0).map_or_else(dash, bandwidth),
-                ]);
+                ];
+                row.extend(has_link.then(|| link_share.map_or_else(String::new, percent)));
+                table.row(row);
             }
         };
         for transfer in &self.transfers {
-            add(transfer.direction, &transfer.moved);
+            let is_pageable = |copies: &MemoryCopyReport| [copies.source, copies.target].contains(&PAGEABLE);
+            match transfer.by_memory.as_slice() {
+                [only] if is_pageable(only) => {
+                    let name = format!("{} ({PAGEABLE})", transfer.direction);
+                    add(&name, &transfer.moved, transfer.link_share);
+                }
+                [] | [_] => add(transfer.direction, &transfer.moved, transfer.link_share),
+                several => {
+                    add(transfer.direction, &transfer.moved, transfer.link_share);
+                    for copies in several {
+                        let name = format!("  {} to {}", copies.source, copies.target);
+                        add(&name, &copies.moved, copies.link_share);
+                    }
+                }
+            }
         }
-        add("memset", &self.memsets);
+        add("memset", &self.memsets, None);
         page.table(table, false);
     }
 

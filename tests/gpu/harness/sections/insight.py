@@ -46,6 +46,25 @@ def brief(found):
     return "; ".join(f"{one['rule']} {one['saves_share']:.1%}" for one in found) or "none"
 
 
+# Classes of the model's modules that launch kernels.
+CLASSES = ("LlamaForCausalLM", "LlamaModel", "LlamaDecoderLayer", "LlamaAttention", "LlamaMLP", "LlamaRMSNorm", "Linear", "Embedding")
+
+
+def modules(bench, script):
+    """GPU time by module, against NVTX ranges that hooks of the same run put around each module's forward."""
+    outcome, folder = bench.traced("modules", [*script, "llama", "ranges"], limit_s=90)
+    if not bench.check("modules-exit", outcome.code == 0, f"{outcome.ending()} {outcome.stderr[-200:]!r}" if outcome.code else outcome.ending()):
+        return
+    report = bench.report("modules", folder) or {}
+    found = {one["class"]: (one["calls"], one["total_ns"]) for one in report.get("modules", {}).get("list", ())}
+    ranges = {one["name"]: (one["operations"], one["device_total_ns"]) for one in report.get("ranges", ())}
+    for name in CLASSES:
+        want, have = ranges.get(f"module {name}"), found.get(name)
+        bench.check(f"modules-{name}", have is not None and have == want, f"operations and ns {have}, in the ranges {want}")
+    outside = report.get("modules", {}).get("outside", {})
+    bench.row("modules-outside", "INFO", f"{outside.get('calls')} operations outside of modules, {outside.get('total_ns')} ns")
+
+
 def run(bench):
     script = bench.script("torch_insight.py")
     path = next(part for part in script if str(part).endswith("torch_insight.py"))
@@ -75,3 +94,4 @@ def run(bench):
         bench.check("llama-first", first == "launch_bound", f"{brief(found)}: {found[0]['title'][:TITLE_CHARACTERS] if found else ''}")
         lines = [f"{line['file']}:{line['line']}" for line in found[0]["lines"]] if found else []
         bench.check("llama-line", f"torch_insight.py:{line_of(path, 'decode')}" in lines, f"names {lines}")
+    modules(bench, script)
