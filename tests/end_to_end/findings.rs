@@ -104,6 +104,19 @@ fn kernel_that_leaves_multiprocessors_unused() {
 }
 
 #[test]
+fn finding_on_small_blocks_names_the_best_block_of_the_driver() {
+    let Some((_, python)) = interpreters("findings").pop() else { return };
+    let traced = run_command(&python).arg(program()).arg("small_blocks").succeed();
+    let report = traced.report();
+    let list = report["findings"]["list"].as_array().unwrap();
+    assert_eq!(list.len(), 1, "{list:#?}");
+    assert_eq!(list[0]["rule"], "small_blocks");
+    assert_eq!(report["kernels"][0]["occupancy_limits"], json!(["blocks"]));
+    let best = report["kernels"][0]["best_block_threads"].as_u64().unwrap();
+    assert!(best > 32 && traced.ended.stdout.contains(&format!("best block {best}\n")), "{best}");
+}
+
+#[test]
 fn rank_that_the_others_wait_for() {
     let Some((_, python)) = interpreters("findings").pop() else { return };
     let (python, program) = (python.display(), program());

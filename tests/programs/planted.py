@@ -144,6 +144,15 @@ def small_grid():
         CUDA.cuLaunchKernel(small[0], 4, *small[2:])
 
 
+def small_blocks():
+    small = LAUNCH["step"].args
+    best, grid = ctypes.c_int(), ctypes.c_int()
+    call("cuOccupancyMaxPotentialBlockSize", ctypes.byref(grid), ctypes.byref(best), small[0], None, ctypes.c_size_t(0), 0)
+    print("best block", best.value)
+    for _ in range(200):
+        CUDA.cuLaunchKernel(small[0], 2640, 1, 1, 32, *small[5:])
+
+
 def slow_rank():
     for _ in range(100):
         LAUNCH["step"]()

@@ -36,7 +36,7 @@ pub use graphs::{GraphAggregate, GraphKey, Graphs};
 pub(crate) use idle::QUEUED_NS;
 pub use idle::{Between, Cause, Idle, Pieces};
 pub use kernels::{Config, KernelAggregate, KernelKey, Kernels, LaunchSums, LaunchTimes};
-pub use occupancy::{Occupancy, occupancy};
+pub use occupancy::{BestBlock, Occupancy, OccupancyLimit, best_block, occupancy, occupancy_limits};
 pub use rhythm::Rhythm;
 pub use sampled::{DeviceMoment, Energy, Level, SampledDevice, SampledDevices, gap_ns};
 pub use stacks::{Leaf, MANY_STREAMS, NO_DEVICE, Owner, StackKey, Stacks, Weight};

@@ -1,14 +1,21 @@
-//! Theoretical occupancy: how many blocks of a kernel fit a multiprocessor at a time.
+//! Theoretical occupancy: how many blocks of a kernel fit a multiprocessor at a time, what limits them, and
+//! the block size of which most warps fit.
 //!
-//! The rules are those of `cuOccupancyMaxActiveBlocksPerMultiprocessor`, from its inputs: block
-//! size, registers, shared memory and the device's limits, with shared memory taken at its
-//! largest carve-out. A cluster spreads its blocks over multiprocessors, so it does not enter.
+//! The rules are those of `cuOccupancyMaxActiveBlocksPerMultiprocessor` and
+//! `cuOccupancyMaxPotentialBlockSize`, from their inputs: block size, registers, shared memory and the
+//! device's limits, with shared memory taken at its largest carve-out. A cluster spreads its blocks over
+//! multiprocessors, so it does not enter. Limits that the program's author set (`__launch_bounds__`) are not
+//! known.
+
+use serde::Serialize;
 
 use crate::model::definitions::Device;
 use crate::model::operation::Kernel;
 
 /// Registers are given out in units of this many to each warp, from compute capability 3.0 on.
 const REGISTER_UNIT: u32 = 256;
+/// Bounds the search for the best block, whatever a trace holds: devices have 32 warps in a block at most.
+const BLOCK_WARPS_MAX: u32 = 1024;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Occupancy {
@@ -18,10 +25,68 @@ pub struct Occupancy {
     pub share: f64,
 }
 
+/// What can keep a multiprocessor from holding one more block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum OccupancyLimit {
+    Registers,
+    SharedMemory,
+    /// The warps of whole blocks: one more block has more warps than are left.
+    BlockSize,
+    /// The number of blocks: they are so small that more warps would fit.
+    Blocks,
+}
+
+/// The block size of which most threads fit a multiprocessor.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct BestBlock {
+    pub threads: u32,
+    pub occupancy: Occupancy,
+}
+
 /// The occupancy of a launch. `None` where something that it depends on is not known, or where
 /// the limits say that it could not have run, so that they cannot be right.
 pub fn occupancy(kernel: &Kernel, device: &Device) -> Option<Occupancy> {
-    let threads = kernel.block.iter().try_fold(1u32, |all, side| all.checked_mul(*side))?;
+    of_threads(kernel, threads(kernel)?, device).map(|(occupancy, _)| occupancy)
+}
+
+/// All that limit the occupancy of a launch alike; nothing does where every warp is used.
+pub fn occupancy_limits(kernel: &Kernel, device: &Device) -> Option<Vec<OccupancyLimit>> {
+    let (occupancy, by_limit) = of_threads(kernel, threads(kernel)?, device)?;
+    let limits = by_limit.into_iter().filter(|(_, blocks)| *blocks == occupancy.blocks);
+    let limits = limits.map(|(limit, _)| limit);
+    Some(if occupancy.share < 1.0 { limits.collect() } else { Vec::new() })
+}
+
+/// The block size that `cuOccupancyMaxPotentialBlockSize` answers for the registers and the shared memory of
+/// a launch: the largest of those with most threads on a multiprocessor.
+pub fn best_block(kernel: &Kernel, device: &Device) -> Option<BestBlock> {
+    let warp_size = or(device.warp_size, 32);
+    let threads_max = or(device.max_threads_per_block, 1024);
+    let warps_max = threads_max.div_ceil(warp_size);
+    if warps_max > BLOCK_WARPS_MAX {
+        return None;
+    }
+    let fitting = (1..=warps_max).filter_map(|warps| {
+        // Only the last can be cut, where the largest block is not of whole warps.
+        let threads = warps.saturating_mul(warp_size).min(threads_max);
+        let (occupancy, _) = of_threads(kernel, threads, device)?;
+        Some(BestBlock { threads, occupancy })
+    });
+    fitting.max_by_key(|block| u64::from(block.threads) * u64::from(block.occupancy.blocks))
+}
+
+fn threads(kernel: &Kernel) -> Option<u32> {
+    kernel.block.iter().try_fold(1u32, |all, side| all.checked_mul(*side))
+}
+
+/// The occupancy with blocks of so many threads, and how many blocks each limit allows.
+fn of_threads(
+    kernel: &Kernel,
+    threads: u32,
+    device: &Device,
+) -> Option<(Occupancy, [(OccupancyLimit, u32); 4])> {
     let generation = Generation::of(device.compute_major, device.compute_minor)?;
     let warp_size = or(device.warp_size, 32);
     if threads == 0 || kernel.registers == 0 || device.max_threads_per_multiprocessor < warp_size {
@@ -29,18 +94,19 @@ pub fn occupancy(kernel: &Kernel, device: &Device) -> Option<Occupancy> {
     }
     let warps = threads.div_ceil(warp_size);
     let warps_max = device.max_threads_per_multiprocessor / warp_size;
-    let blocks = [
-        or(device.max_blocks_per_multiprocessor, generation.blocks),
-        warps_max / warps,
-        by_registers(kernel.registers, warps, warp_size, device, &generation)?,
-        by_shared_memory(kernel, device, &generation)?,
-    ]
-    .into_iter()
-    .min()?;
+    let by_registers = by_registers(kernel.registers, warps, warp_size, device, &generation)?;
+    let by_limit = [
+        (OccupancyLimit::Registers, by_registers),
+        (OccupancyLimit::SharedMemory, by_shared_memory(kernel, device, &generation)?),
+        (OccupancyLimit::BlockSize, warps_max / warps),
+        (OccupancyLimit::Blocks, or(device.max_blocks_per_multiprocessor, generation.blocks)),
+    ];
+    let blocks = by_limit.iter().map(|(_, blocks)| *blocks).min()?;
     if blocks == 0 || threads > or(device.max_threads_per_block, 1024) {
         return None;
     }
-    Some(Occupancy { blocks, share: f64::from(blocks * warps) / f64::from(warps_max) })
+    let share = f64::from(blocks * warps) / f64::from(warps_max);
+    Some((Occupancy { blocks, share }, by_limit))
 }
 
 /// Each of a multiprocessor's partitions has its share of the registers, and a warp lives in one.
@@ -179,6 +245,68 @@ mod tests {
             seen += 1;
         }
         assert!(seen >= 200, "only {seen}");
+    }
+
+    #[test]
+    fn limits_and_best_blocks_equal_those_of_the_cuda_occupancy_calculator() {
+        let letters = |limits: Vec<OccupancyLimit>| -> Vec<char> {
+            let letter = |limit| match limit {
+                OccupancyLimit::BlockSize => 'w',
+                OccupancyLimit::Registers => 'r',
+                OccupancyLimit::SharedMemory => 's',
+                OccupancyLimit::Blocks => 'b',
+            };
+            limits.into_iter().map(letter).collect()
+        };
+        let mut seen = 0;
+        for line in include_str!("tests/best_block.txt").lines().filter(|line| !line.starts_with('#')) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let number = |at: usize| words[at].parse::<u32>().unwrap();
+            let (major, minor) = words[0].split_once('.').unwrap();
+            let device = device(major.parse().unwrap(), minor.parse().unwrap());
+            let kernel = kernel(number(1), number(2), number(3), number(4));
+            let mut limits = letters(occupancy_limits(&kernel, &device).unwrap());
+            limits.sort_unstable();
+            let mut wanted: Vec<char> = words[6].chars().filter(|letter| *letter != '-').collect();
+            wanted.sort_unstable();
+            let best = best_block(&kernel, &device).unwrap();
+            let found = (occupancy(&kernel, &device).unwrap().blocks, best.threads, best.occupancy.blocks);
+            assert_eq!((found, limits), ((number(5), number(7), number(8)), wanted), "{line}");
+            seen += 1;
+        }
+        assert!(seen >= 80, "only {seen}");
+    }
+
+    #[test]
+    fn best_block_of_hostile_limits_ends() {
+        let most = Device {
+            warp_size: 1,
+            max_threads_per_block: u32::MAX,
+            max_threads_per_multiprocessor: u32::MAX,
+            max_blocks_per_multiprocessor: u32::MAX,
+            registers_per_multiprocessor: u32::MAX,
+            registers_per_block: u32::MAX,
+            ..device(9, 0)
+        };
+        assert_eq!(best_block(&kernel(256, 32, 0, 0), &most), None);
+        let wide = Device { warp_size: u32::MAX, ..most.clone() };
+        assert_eq!(best_block(&kernel(256, u32::MAX, u32::MAX, 1), &wide), None);
+        assert_eq!(best_block(&kernel(256, 1, 0, 0), &wide), None);
+        let many = Device { max_threads_per_block: 1024, ..most };
+        assert_eq!(best_block(&kernel(256, 32, 0, 0), &many).unwrap().threads, 1024);
+        for unknown in [(0, Device::default()), (32, Device::default()), (0, device(9, 0))] {
+            assert_eq!(best_block(&kernel(256, unknown.0, 0, 0), &unknown.1), None);
+            assert_eq!(occupancy_limits(&kernel(256, unknown.0, 0, 0), &unknown.1), None);
+        }
+        // The block of the launch does not matter, so that a best one is known where that is not.
+        let endless = Kernel { block: [u32::MAX; 3], ..kernel(1, 32, 0, 0) };
+        assert_eq!(occupancy_limits(&endless, &device(9, 0)), None);
+        assert_eq!(best_block(&endless, &device(9, 0)).unwrap().threads, 1024);
+        // The largest block need not be of whole warps.
+        let odd =
+            Device { max_threads_per_block: 1000, max_threads_per_multiprocessor: 1024, ..device(9, 0) };
+        assert_eq!(best_block(&kernel(1, 32, 0, 0), &odd).unwrap().threads, 512);
+        assert_eq!(best_block(&kernel(1, 32, 0, 120_000), &odd).unwrap().threads, 1000);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::aggregate::{Durations, LaunchSums, Weight};
 use crate::report::{
     AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
     GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, ModulesReport,
-    MovedReport, NoLineReport, PartReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport,
-    StepsReport, StreamReport, SwitchedTimesReport, ThreadReport, TransferReport,
+    MovedReport, NoLineReport, OccupancyReport, PartReport, PausedReport, RangeReport, SeriesReport,
+    SizeLimitReport, StepsReport, StreamReport, SwitchedTimesReport, ThreadReport, TransferReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -305,6 +305,9 @@ pub struct KernelReport {
     pub launches: Option<LaunchesReport>,
     /// The mean over the configurations, weighted by calls.
     pub occupancy: Option<f64>,
+    /// The same of more than half of the calls.
+    #[serde(flatten)]
+    pub limited: OccupancyReport,
     pub configs: Vec<ConfigReport>,
     /// Calls in configurations beyond the capacity.
     pub other_config_calls: u64,
@@ -334,6 +337,8 @@ pub struct ConfigReport {
     /// `None` if unknown.
     pub registers: Option<u32>,
     pub occupancy: Option<f64>,
+    #[serde(flatten)]
+    pub limited: OccupancyReport,
     pub calls: u64,
 }
 

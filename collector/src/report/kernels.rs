@@ -9,6 +9,7 @@ use crate::label::{KernelName, KernelNames};
 use crate::report::json::{
     ConfigReport, KernelReport, LaunchesReport, OtherKernels, SourceReport, Spread, share,
 };
+use crate::report::occupancy::OccupancyReport;
 use crate::source::NamedSources;
 
 /// The kernel with the most device time first; without times, the one with the most calls. The second value
@@ -86,6 +87,7 @@ fn kernel_report(
                 dynamic_shared_bytes: kernel.dynamic_shared_bytes,
                 registers: (kernel.registers > 0).then_some(kernel.registers),
                 occupancy: device.and_then(|d| occupancy(kernel, &d.device)).map(|o| o.share),
+                limited: device.map(|d| OccupancyReport::of_launch(kernel, &d.device)).unwrap_or_default(),
                 calls: *calls,
             }
         })
@@ -111,6 +113,7 @@ fn kernel_report(
         share: share(spread.total_ns, all_ns),
         launches: LaunchesReport::new(&entry.launches),
         occupancy: (weight > 0.0).then(|| weighted / weight),
+        limited: OccupancyReport::of_most(&configs, entry.calls),
         configs,
         other_config_calls: entry.other_config_calls,
     }

@@ -23,6 +23,7 @@ mod memory_page;
 mod missing_times;
 mod modules;
 pub mod named;
+mod occupancy;
 mod part;
 mod ranges;
 mod recording;
@@ -41,6 +42,8 @@ mod anomalies_tests;
 mod errors_tests;
 #[cfg(test)]
 mod idle_tests;
+#[cfg(test)]
+mod occupancy_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -66,6 +69,7 @@ pub use memory::{
 };
 pub use memory_page::{MemoryPage, MemoryRows};
 pub use modules::{ModuleReport, ModulesReport, OutsideReport};
+pub use occupancy::OccupancyReport;
 pub use part::PartReport;
 pub use ranges::RangeReport;
 pub use recording::{CaptureRangesReport, PausedReport, RecordedInterval};

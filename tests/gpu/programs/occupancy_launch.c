@@ -1,5 +1,5 @@
 // Launches kernels of many register counts with many block and shared-memory sizes, and prints the driver's own occupancy
-// for each as one JSON line. occupancy_launch FOLDER NAME… (each NAME is FOLDER/NAME.cubin with a kernel NAME)
+// and best block size for each as one JSON line. occupancy_launch FOLDER NAME… (each NAME is FOLDER/NAME.cubin with a kernel NAME)
 #include "expect.h"
 #include <cuda.h>
 
@@ -33,13 +33,14 @@ int main(int argc, char **argv) {
     for (unsigned b = 0; b < sizeof blocks / sizeof *blocks; b++)
       for (unsigned s = 0; s < sizeof shared / sizeof *shared; s++) {
         if (blocks[b] > most_threads || shared[s] + fixed > most_shared) continue;
-        int resident = -1;
+        int resident = -1, grid = 0, best = -1;
         CHECK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&resident, function, blocks[b], (size_t)shared[s]));
+        CHECK(cuOccupancyMaxPotentialBlockSize(&grid, &best, function, NULL, (size_t)shared[s], 0));
         void *arguments[] = {&p, &rounds};
         CHECK(cuLaunchKernel(function, 1, 1, 1, (unsigned)blocks[b], 1, 1, (unsigned)shared[s], NULL, arguments, NULL));
         e.launches++;
-        printf("{\"name\": \"%s\", \"block\": [%d, 1, 1], \"dynamic\": %d, \"static\": %d, \"registers\": %d, \"blocks\": %d, \"status\": 0, \"threads_per_multiprocessor\": %d}\n",
-               argv[i], blocks[b], shared[s], fixed, registers, resident, per_multiprocessor);
+        printf("{\"name\": \"%s\", \"block\": [%d, 1, 1], \"dynamic\": %d, \"static\": %d, \"registers\": %d, \"blocks\": %d, \"best\": %d, \"status\": 0, \"threads_per_multiprocessor\": %d}\n",
+               argv[i], blocks[b], shared[s], fixed, registers, resident, best, per_multiprocessor);
       }
     CHECK(cuCtxSynchronize());
   }

@@ -2,7 +2,7 @@
 
 use super::input::RuleInput;
 use super::{Confidence, Finding};
-use crate::label::units::percent;
+use crate::label::units::{count, percent};
 use crate::report::json::{ConfigReport, KernelReport};
 
 /// The least part of all kernels' time that a kernel has.
@@ -72,19 +72,32 @@ fn small_blocks(input: &RuleInput<'_>, kernel: &KernelReport, config: &ConfigRep
     if threads >= THREADS_MIN || occupancy > OCCUPANCY_MAX {
         return None;
     }
+    // Where no other block has more warps, the blocks are not the fault.
+    let (best_threads, best) = config.limited.better_block(occupancy)?;
+    let limits = config.limited.limits_text()?;
+    let assumed = match config.dynamic_shared_bytes {
+        0 => "",
+        _ => " if a block needs no more shared memory then",
+    };
     Some(Finding {
         rule: "small_blocks",
         title: format!(
-            "{} has blocks of {threads} threads, so that at most {} of the warps fit a multiprocessor; it has {} of the \
-             kernels' time",
+            "{} has blocks of {threads} threads, so that at most {} of the warps fit a multiprocessor (limited by \
+             {limits}); it has {} of the kernels' time",
             kernel.name,
             percent(occupancy),
             percent(kernel.share.unwrap_or(0.0))
         ),
         lines: Vec::new(),
-        advice: "Launch it with blocks of 128 to 256 threads".to_owned(),
-        saves: input.saves((total_ns as f64 * (1.0 - occupancy) / 2.0) as u64),
-        basis: "half of its time times the part of the warps that are missing: how much it waits for memory is not known",
+        advice: format!(
+            "Launch it with larger blocks: with {} threads, as cuOccupancyMaxPotentialBlockSize answers, {} of the \
+             warps fit{assumed}. Smaller blocks than that may do as well: measure",
+            count(best_threads.into()),
+            percent(best)
+        ),
+        saves: input.saves((total_ns as f64 * (best - occupancy) / 2.0) as u64),
+        basis: "half of its time times the part of the warps that larger blocks add: how much it waits for memory is \
+                not known",
         confidence: Confidence::Low,
     })
 }

@@ -18,6 +18,8 @@ pub(crate) struct Tape {
     cells: Vec<Cell>,
     records: Vec<Cell>,
     pub(crate) now_ns: u64,
+    /// Registers a thread of later kernels.
+    pub(crate) registers: u16,
     correlation: u32,
     stack: u32,
     /// The stream that operations go to: its definition, its number in records, and the device's ordinal.
@@ -120,6 +122,7 @@ impl Tape {
             cells: vec![],
             records: vec![],
             now_ns: 1_000_000_000,
+            registers: 32,
             correlation: 0,
             stack: 0,
             stream: (0, 0, 0),
@@ -230,7 +233,7 @@ impl Tape {
                 name: kernel,
                 grid: launch.grid,
                 block: launch.block,
-                registers: 32,
+                registers: self.registers,
                 static_shared_bytes: 4096,
                 dynamic_shared_bytes: 512,
                 ..device::Kernel::default()

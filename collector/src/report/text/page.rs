@@ -5,7 +5,7 @@ use crate::report::table::{Table, fit};
 /// The least width of a table's first column. Optional columns are removed until long names have this width.
 pub(in crate::report) const NAME_MIN: usize = 28;
 /// The width of a fact's label.
-const LABEL: usize = 11;
+pub(super) const LABEL: usize = 11;
 
 pub(super) const BOLD: &str = "1";
 const DIM: &str = "2";

@@ -3,9 +3,10 @@
 use crate::label::units::{bandwidth, bytes, count, digits, duration, percent};
 use crate::model::operation::PAGEABLE;
 use crate::names::line_safe;
+use crate::report::occupancy::low_occupancy;
 use crate::report::table::{Table, fit};
 use crate::report::text::IDLE_SHARE_MIN;
-use crate::report::text::page::{NAME_MIN, TextPage};
+use crate::report::text::page::{LABEL, NAME_MIN, TextPage};
 use crate::report::words::{dash, plural};
 use crate::report::{
     AnomalyReport, DeviceMomentReport, DeviceTimes, GraphReport, IdleLine, KernelReport, LineReport,
@@ -97,6 +98,14 @@ impl Report {
             }
         }
         page.table(table, true);
+        // Mostly of a library's kernels, which nobody can change: for who asks for details.
+        let low = if verbose { low_occupancy(shown) } else { Vec::new() };
+        for (at, (name, text)) in low.into_iter().enumerate() {
+            let left = page.width.saturating_sub(LABEL + 2 + text.chars().count());
+            // A line that wraps anyway has place for more of the name.
+            let name = fit(name, if left < LOCATION_WIDTH_MIN { NAME_MIN } else { left });
+            page.fact(if at == 0 { "Occupancy" } else { "" }, &line_safe(&format!("{name}: {text}")));
+        }
     }
 
     /// The kernels whose anomalies cost the most.

@@ -1,7 +1,7 @@
 """Our occupancy against cuOccupancyMaxActiveBlocksPerMultiprocessor.
 
-First for kernels of many register counts, block and shared-memory sizes, whose program asks the driver itself; then for
-every configuration of the PyTorch run, where a CUPTI callback client (occupancy_shim.c) asks, in a separate run."""
+First for kernels of many register counts, block and shared-memory sizes, whose program asks the driver itself, for the best
+block size (cuOccupancyMaxPotentialBlockSize) too; then for every configuration of the PyTorch run, where a CUPTI callback client (occupancy_shim.c) asks, in a separate run."""
 
 import json
 import re
@@ -60,6 +60,25 @@ def compare(bench, name, entries, report):
     bench.check(name, good, f"{equal} of {len(configs)} configurations equal, {len(wrong)} differ, {absent} without a value, {len(unknown)} without a driver's answer, {len(entries)} asked {wrong[:2]} {unknown[:2]}")
 
 
+def compare_best(bench, entries, report):
+    """The best block size of every configuration against the driver's; adds one row."""
+    wanted = {(entry["name"], tuple(entry["block"]), entry["dynamic"]): entry for entry in entries}
+    equal, wrong, absent, answers = 0, [], 0, set()
+    for kernel in report.get("kernels") or []:
+        for config in kernel.get("configs") or []:
+            entry = wanted.pop((kernel.get("full_name") or kernel["name"], three(config["block"]), config["dynamic_shared_bytes"]), None)
+            if entry is None:
+                absent += 1
+            elif config.get("best_block_threads") == entry["best"]:
+                equal += 1
+                answers.add(entry["best"])
+            else:
+                wrong.append(f"ours {config.get('best_block_threads')} driver {entry['best']} {entry['name']} block={entry['block'][0]} dynamic={entry['dynamic']} registers={entry['registers']}")
+    bench.keep("best-block.txt", "\n".join([*wrong, "", "not in the report:", *map(str, wanted)]))
+    good = equal and not wrong and not absent and not wanted and len(answers) > 1
+    bench.check("best-block", good, f"{equal} configurations equal, of {len(answers)} block sizes from {min(answers, default=0)} to {max(answers, default=0)}; {len(wrong)} differ, {absent} without a driver's answer, {len(wanted)} not in the report {wrong[:2]}")
+
+
 def synthetic(bench):
     if not bench.programs.get("occupancy_launch"):
         bench.row("registers", "FAIL", "occupancy_launch was not built")
@@ -79,7 +98,9 @@ def synthetic(bench):
     if outcome.code != 0 or not report:
         bench.row("registers", "FAIL", f"{outcome.ending()} {outcome.stderr[-300:]!r}")
         return
-    compare(bench, "registers", references(outcome.stdout), report)
+    entries = references(outcome.stdout)
+    compare(bench, "registers", entries, report)
+    compare_best(bench, entries, report)
 
 
 def pytorch(bench):
