@@ -112,6 +112,7 @@ pub enum SeriesMark {
 
 /// Counts of what an excerpt or a file of limited size leaves out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LeftOut {
     /// Processes that ended before the excerpt. Others are complete but for events.
     pub processes: u64,

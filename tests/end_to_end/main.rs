@@ -71,6 +71,7 @@ mod resolution;
 mod rotation;
 mod run_settings;
 mod sanitizers;
+mod schemas;
 mod secrets;
 mod sharing;
 mod shell_pages;

@@ -13,6 +13,7 @@ use crate::harness::needs;
 use crate::harness::process::{Ended, finish};
 use crate::harness::program::{Link, compiled};
 use crate::harness::rotel::{self, Rotel};
+use crate::harness::schema;
 use crate::harness::session::{Session, ctl, eventually};
 use crate::harness::tool::{Run, Traced, gputrace, run, run_command, run_with};
 
@@ -60,6 +61,7 @@ fn with_report(options: &[&str]) -> (Folder, Run) {
 
 fn report(folder: &Folder) -> Value {
     let text = fs::read_to_string(folder.join("report.json")).unwrap();
+    schema::check(&text);
     serde_json::from_str::<Value>(&text).unwrap()["otlp"]["traces"].clone()
 }
 

@@ -19,6 +19,7 @@ pub(crate) const QUEUED_NS: u64 = 20_000;
 
 /// Why a device did nothing. A piece of time gets the first that holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
     /// The launching thread was in a synchronisation.

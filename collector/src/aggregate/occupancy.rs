@@ -27,6 +27,7 @@ pub struct Occupancy {
 
 /// What can keep a multiprocessor from holding one more block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OccupancyLimit {
     Registers,

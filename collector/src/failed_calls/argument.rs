@@ -7,10 +7,12 @@ use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 use crate::names;
 
-/// The arguments; those that the call does not have are `None`.
+/// The arguments of a call. Those that it does not have are absent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Arguments {
-    /// The kernel's short name. For a launch, the caller of [`Arguments::of`] fills it in.
+    // `Arguments::of` leaves it to its caller.
+    /// The short name of the kernel that was launched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
     /// Sides beyond the trace format's range, longer than any device accepts, are its maximum.

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::otlp::Signal;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExportStatus {
     /// `None`: the signal is not sent.
     pub traces: Option<SignalStatus>,
@@ -14,6 +15,7 @@ pub struct ExportStatus {
 /// Counters of one signal, in items: spans or data points. Every item is counted in exactly one of `sent`,
 /// `queued`, `dropped` and `rejected`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SignalStatus {
     /// The URL without secrets.
     pub endpoint: String,

@@ -13,6 +13,7 @@ use crate::report::{CodeLocation, DeviceMomentReport};
 pub const REPORTED_PARTS: u64 = 1000;
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AnomaliesReport {
     /// All anomalies.
     pub runs: u64,
@@ -20,7 +21,7 @@ pub struct AnomaliesReport {
     pub unjudged: u64,
     /// Anomalies that are not in the list: of evicted processes, and of kernels beyond the capacity.
     pub left_out: u64,
-    /// Anomalies of kernels that are not in the list because they cost too little ([`REPORTED_PARTS`]).
+    /// Anomalies of kernels that are not in the list because they cost too little.
     pub negligible: u64,
     /// The kernel whose anomalies cost the most first.
     pub list: Vec<AnomalyReport>,
@@ -28,6 +29,7 @@ pub struct AnomaliesReport {
 
 /// The anomalies of one kernel of one process.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AnomalyReport {
     pub pid: u32,
     pub name: String,

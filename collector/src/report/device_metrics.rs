@@ -14,6 +14,7 @@ const LOWER: f64 = 0.95;
 
 /// One sampled device. What it does not report is absent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceMetricsReport {
     pub interval_ns: u64,
     pub samples: u64,
@@ -66,6 +67,7 @@ pub struct DeviceMetricsReport {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EnergyReport {
     pub joules: f64,
     /// `counter`, the device's own; `power`, the integral of the sampled power; or `both`, the second where
@@ -75,6 +77,7 @@ pub struct EnergyReport {
 
 /// The mean over the samples, and the smallest and largest of them.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LevelReport {
     pub mean: f64,
     pub min: f64,
@@ -95,6 +98,7 @@ impl LevelReport {
 
 /// Time with lowered clocks for a reason, to within an interval for each time that it began.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ThrottledReport {
     pub reason: String,
     pub ns: u64,
@@ -102,6 +106,7 @@ pub struct ThrottledReport {
 
 /// What the device did at the time of an anomaly.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceMomentReport {
     /// The lowest SM clock from the last sample before the run to the first one after it.
     pub sm_clock_mhz: u64,

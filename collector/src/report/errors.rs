@@ -20,6 +20,7 @@ use crate::report::words::plural;
 const SHOWN: usize = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ErrorsReport {
     /// Calls that failed.
     pub calls: u64,
@@ -38,6 +39,7 @@ pub struct ErrorsReport {
 
 /// Calls of one driver entry that returned the same error at the same program line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ErrorReport {
     #[serde(flatten)]
     pub failed: FailedCall,
@@ -61,6 +63,7 @@ pub struct ErrorReport {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AnswerReport {
     pub pid: u32,
     pub call: String,

@@ -10,6 +10,7 @@ use crate::names::line_safe;
 use crate::report::words::plural;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExcerptReport {
     /// The length that the user asked for.
     pub window_ns: u64,
@@ -39,6 +40,7 @@ pub(super) fn excerpts(totals: &Totals) -> Vec<ExcerptReport> {
 
 /// A session of which the trace file holds the first part only.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SizeLimitReport {
     pub max_bytes: u64,
     /// Whether `left_out` counts everything. It does if the session was closed in order.
@@ -48,6 +50,7 @@ pub struct SizeLimitReport {
 
 /// The files that were read of a session whose trace was cut into files.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SeriesReport {
     pub first_file: u32,
     pub last_file: u32,

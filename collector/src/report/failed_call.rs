@@ -7,6 +7,7 @@ use crate::model::Process;
 use crate::model::operation::HostCall;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FailedCall {
     pub pid: u32,
     pub call: String,

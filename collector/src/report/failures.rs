@@ -24,6 +24,7 @@ const FRAMES_SHOWN: usize = 3;
 
 /// A process's first call that returned an error after which the context is lost.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FailureReport {
     #[serde(flatten)]
     pub failed: FailedCall,
@@ -37,6 +38,7 @@ pub struct FailureReport {
 
 /// The operations of a stream that were not known to have finished when the process failed or vanished.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InFlightReport {
     pub pid: u32,
     /// Whether the process vanished. If not, a call had failed.
@@ -59,6 +61,7 @@ pub struct InFlightReport {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InFlightCall {
     /// A kernel's short name, else the kind of operation.
     pub name: String,

@@ -17,6 +17,7 @@ const CHANGES_MAX: usize = 64;
 
 /// How a process's graphs were timed from a moment on.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GraphTimesReport {
     pub pid: u32,
     /// `node` or `graph`.
@@ -33,6 +34,7 @@ pub struct GraphTimesReport {
 
 /// An executable graph whose launches were recorded as a whole.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GraphReport {
     pub pid: u32,
     /// The graph's number in device records.

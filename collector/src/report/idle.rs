@@ -12,6 +12,7 @@ const IDLE_LINES_SHOWN: usize = 200;
 
 /// Idle time of a device by cause and by line.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IdleReport {
     /// The longest first; those that took no time are left out.
     pub causes: Vec<IdleCause>,
@@ -22,6 +23,7 @@ pub struct IdleReport {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IdleCause {
     pub cause: Cause,
     pub ns: u64,
@@ -33,6 +35,7 @@ pub struct IdleCause {
 
 /// Where the thread was that launched the next operation.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IdleLine {
     pub cause: Cause,
     pub ns: u64,

@@ -17,6 +17,7 @@ pub const SCHEMA: &str = "gputrace-report";
 pub const VERSION: u32 = 1;
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
     pub schema: &'static str,
     pub version: u32,
@@ -104,6 +105,7 @@ pub struct Report {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EvictedReport {
     pub processes: u64,
     /// Those of them that lost a context.
@@ -121,6 +123,7 @@ pub struct EvictedReport {
 
 /// Which operations have device times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceTimes {
     /// Every executed operation.
@@ -134,6 +137,7 @@ pub enum DeviceTimes {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReportCounts {
     pub launches: u64,
     pub captured_launches: u64,
@@ -154,6 +158,7 @@ pub struct ReportCounts {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceReport {
     pub index: usize,
     pub ordinal: u32,
@@ -182,6 +187,7 @@ pub struct DeviceReport {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProcessReport {
     pub pid: u32,
     pub parent_pid: u32,
@@ -200,6 +206,7 @@ pub struct ProcessReport {
 
 /// The spread of durations. All fields are `None` if no duration is known.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spread {
     pub total_ns: Option<u64>,
     pub min_ns: Option<u64>,
@@ -241,6 +248,7 @@ pub(super) fn share(ns: Option<u64>, all_ns: u64) -> Option<f64> {
 
 /// From the begin of a kernel's launches to its ends, without nodes of graphs.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LaunchesReport {
     pub calls: u64,
     /// From the begin of the call to the end of the kernel.
@@ -276,7 +284,9 @@ impl LaunchesReport {
     }
 }
 
+/// The executions of one kernel.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KernelReport {
     pub name: String,
     pub full_name: String,
@@ -305,6 +315,7 @@ pub struct KernelReport {
 
 /// The first line of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SourceReport {
     /// As the compiler recorded it.
     pub file: String,
@@ -312,6 +323,7 @@ pub struct SourceReport {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigReport {
     /// Index in `devices`.
     pub device: usize,
@@ -348,6 +360,7 @@ impl ConfigReport {
 
 /// Kernels of names beyond the capacity.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OtherKernels {
     pub calls: u64,
     pub total_ns: u64,
@@ -355,6 +368,7 @@ pub struct OtherKernels {
 
 /// Operations of stacks beyond the capacity. They are among the operations without a line.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BeyondStacks {
     pub calls: u64,
     pub total_ns: u64,
@@ -362,13 +376,16 @@ pub struct BeyondStacks {
 
 /// Graph launches that were timed as a whole.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GraphLevelReport {
     pub calls: u64,
     pub timed_calls: u64,
     pub total_ns: u64,
 }
 
+/// Calls of one driver entry, or of one class.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CallReport {
     /// The driver entry; in `call_classes` the class.
     pub name: String,
@@ -381,6 +398,7 @@ pub struct CallReport {
 
 /// The measured cost of tracing. What CUPTI itself adds to the program's calls is not measured.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Cost {
     pub sampled_hooks: u64,
     pub hook_ns: Option<f64>,
@@ -394,6 +412,7 @@ pub struct Cost {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NoticeReport {
     /// `information` or `warning`.
     pub severity: &'static str,
@@ -404,6 +423,7 @@ pub struct NoticeReport {
 
 /// Why and where reading a trace ended before the end of the file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DamageReport {
     pub trace: String,
     pub offset: u64,
@@ -412,6 +432,19 @@ pub struct DamageReport {
     pub read_whole: bool,
     /// Whether the trace was not read at all.
     pub skipped: bool,
+}
+
+/// What `gputrace report --json` and `gputrace run --json FILE` write; docs/report-json.md describes every
+/// field. Times are nanoseconds, sizes are bytes, shares go from 0 to 1, and null is a value that is not
+/// known. New fields may come within a version.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct WholeReport<'a, T> {
+    #[serde(flatten)]
+    report: &'a Report,
+    /// How spans and metrics were sent, if they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    otlp: Option<&'a T>,
 }
 
 impl SourceReport {
@@ -429,15 +462,8 @@ impl Report {
 
     /// The JSON object with one more key, `otlp`: how spans were sent, if they were.
     pub fn to_json_with(&self, otlp: Option<&impl Serialize>) -> String {
-        #[derive(Serialize)]
-        struct Whole<'a, T> {
-            #[serde(flatten)]
-            report: &'a Report,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            otlp: Option<&'a T>,
-        }
         // Serializing plain data into memory cannot fail.
-        let mut text = serde_json::to_string_pretty(&Whole { report: self, otlp }).unwrap_or_default();
+        let mut text = serde_json::to_string_pretty(&WholeReport { report: self, otlp }).unwrap_or_default();
         text.push('\n');
         text
     }

@@ -16,6 +16,7 @@ const KERNELS_KEPT: usize = 8;
 
 /// A line of the program and the operations that it caused.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LineReport {
     #[serde(flatten)]
     pub location: CodeLocation,
@@ -53,6 +54,7 @@ pub struct LineReport {
 
 /// Operations of one kind that are charged to one line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ChargedReport {
     /// A kernel's short name, else the name in the flamegraph.
     pub name: String,
@@ -62,6 +64,7 @@ pub struct ChargedReport {
 
 /// A line of a function of a file.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CodeLocation {
     pub function: String,
     /// The short name, unique in the report; null for an unknown frame.
@@ -72,6 +75,7 @@ pub struct CodeLocation {
 
 /// Operations and calls without a known line.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NoLineReport {
     pub calls: u64,
     pub timed_calls: u64,

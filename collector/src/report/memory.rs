@@ -18,6 +18,7 @@ use crate::report::words::plural;
 pub const REPEATED_MIN: u64 = 3;
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MemoryReport {
     /// Processes that asked for memory.
     pub processes: Vec<ProcessMemoryReport>,
@@ -28,6 +29,7 @@ pub struct MemoryReport {
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProcessMemoryReport {
     pub pid: u32,
     /// The most that it held on devices, and when it first did, since tracing of the process began.
@@ -53,6 +55,7 @@ pub struct ProcessMemoryReport {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MemoryKindReport {
     pub kind: &'static str,
     pub allocations: u64,
@@ -67,12 +70,14 @@ pub struct MemoryKindReport {
 
 /// Allocations of at least so many bytes, and fewer than twice as many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SizeReport {
     pub from_bytes: u64,
     pub allocations: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UnmatchedFreesReport {
     pub unknown: u64,
     pub twice: u64,
@@ -82,6 +87,7 @@ pub struct UnmatchedFreesReport {
 
 /// Allocations of one kind that are charged to one line of one process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MemoryLineReport {
     pub pid: u32,
     pub line: Option<CodeLocation>,
@@ -111,6 +117,7 @@ pub struct MemoryLineReport {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RefusalReport {
     pub at_ns: u64,
     pub tid: Option<u32>,
@@ -127,6 +134,7 @@ pub struct RefusalReport {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HolderReport {
     pub line: Option<CodeLocation>,
     pub kind: &'static str,

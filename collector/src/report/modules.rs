@@ -12,6 +12,7 @@ use crate::report::json::{device_ns, share};
 
 /// The modules of a program that has some.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModulesReport {
     /// The one with the most device time first, or with the most operations where no device time is known.
     pub list: Vec<ModuleReport>,
@@ -23,6 +24,7 @@ pub struct ModulesReport {
 
 /// Operations that no module is known of.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OutsideReport {
     pub calls: u64,
     pub total_ns: Option<u64>,
@@ -32,6 +34,7 @@ pub struct OutsideReport {
 
 /// A class of modules: all its modules together.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModuleReport {
     pub class: String,
     /// The file of its `forward`, by its short name.

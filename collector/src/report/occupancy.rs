@@ -16,6 +16,7 @@ const SHOWN: usize = 3;
 
 /// Of a configuration, or of a kernel; `None` where it is not known.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OccupancyReport {
     /// Empty if all warps fit.
     pub occupancy_limits: Option<Vec<OccupancyLimit>>,

@@ -7,6 +7,7 @@ use crate::report::{DeviceTimes, MemoryReport, Report};
 
 /// What was selected, as it was asked for.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PartReport {
     /// Any of these.
     pub filters: Vec<String>,

@@ -14,6 +14,7 @@ const OTHERS: &str = "(other ranges)";
 
 /// Ranges of one name, over all threads and processes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RangeReport {
     pub name: String,
     /// `None` for the default domain.

@@ -12,6 +12,7 @@ const INTERVALS_MAX: usize = 1000;
 
 /// Only in the report of sessions that were paused. All figures elsewhere are of what was recorded.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PausedReport {
     /// The time in which any process recorded.
     pub recorded_ns: u64,
@@ -30,6 +31,7 @@ pub struct PausedReport {
 
 /// The capture ranges of all processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CaptureRangesReport {
     pub wanted: u64,
     pub begun: u64,
@@ -37,6 +39,7 @@ pub struct CaptureRangesReport {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RecordedInterval {
     pub begin_ns: u64,
     pub end_ns: u64,

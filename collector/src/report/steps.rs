@@ -29,6 +29,7 @@ const SPAN_MIN: f64 = 0.5;
 
 /// The steps of a process.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StepsReport {
     pub pid: u32,
     pub steps: u64,

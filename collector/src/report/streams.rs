@@ -13,6 +13,7 @@ use crate::report::json::{device_ns, share};
 const STREAMS_MAX: usize = 1000;
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StreamReport {
     pub pid: u32,
     /// The device's ordinal in the process, if known.

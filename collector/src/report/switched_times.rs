@@ -9,6 +9,7 @@ use crate::report::recording::{RecordedInterval, in_session};
 
 /// Only in the report of sessions whose device times were switched.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SwitchedTimesReport {
     /// The time in which any process recorded with device times.
     pub timed_ns: u64,

@@ -5,6 +5,7 @@ mod evicted;
 mod failing;
 mod made;
 mod missing;
+mod schema;
 pub(crate) mod tape;
 
 use std::path::PathBuf;

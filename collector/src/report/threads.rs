@@ -14,6 +14,7 @@ use crate::report::json::{device_ns, share};
 const THREADS_MAX: usize = 1000;
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ThreadReport {
     pub pid: u32,
     /// The id that the process sees.

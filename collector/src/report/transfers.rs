@@ -7,7 +7,9 @@ use crate::batch::DeviceMetric;
 use crate::model::operation::{Direction, UNKNOWN_MEMORY};
 use crate::report::json::Spread;
 
+/// Copies of one direction.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TransferReport {
     pub direction: &'static str,
     #[serde(flatten)]
@@ -20,6 +22,7 @@ pub struct TransferReport {
 
 /// Copies of one direction between two kinds of memory.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MemoryCopyReport {
     pub source: &'static str,
     pub target: &'static str,
@@ -28,7 +31,9 @@ pub struct MemoryCopyReport {
     pub link_share: Option<f64>,
 }
 
+/// Copies or memsets.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MovedReport {
     pub calls: u64,
     pub timed_calls: u64,

@@ -11,6 +11,7 @@ pub mod recorded;
 pub mod root;
 pub mod rotel;
 pub mod sanitizer;
+pub mod schema;
 pub mod session;
 pub mod terminal;
 pub mod tool;

@@ -6,6 +6,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::schema;
+
 /// Far more than any of them takes, on a machine that does other things too.
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -55,7 +57,8 @@ fn spawn(command: &mut Command) -> Child {
     }
 }
 
-/// Runs to the end of the process *and* of its output: whoever keeps the pipe open is waited for.
+/// Runs to the end of the process *and* of its output: whoever keeps the pipe open is waited for. A report
+/// that it prints must be as the published schema has it.
 #[track_caller]
 pub fn finish(command: &mut Command) -> Ended {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -88,5 +91,6 @@ pub fn finish(command: &mut Command) -> Ended {
     };
     let ended = Ended { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() };
     assert!(!hung, "did not end within {LIMIT:?}: {command:?}\n{}\n{}", ended.stdout, ended.stderr);
+    schema::check(&ended.stdout);
     ended
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 /// A figure before and after. The means are over the runs of a side.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MeasuredTwice {
     /// `None` if any run of the side lacks the figure.
     pub before: Option<f64>,

@@ -28,6 +28,7 @@ pub const VERSION: u32 = 1;
 
 /// What a figure is measured in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FigureUnit {
     #[serde(rename = "ns")]
@@ -37,6 +38,7 @@ pub enum FigureUnit {
 
 /// A side's runs in words.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SideReport {
     /// The command of the first run.
     pub command: Vec<String>,
@@ -47,6 +49,7 @@ pub struct SideReport {
 
 /// A figure of the whole run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ComparedTotal {
     pub name: &'static str,
     /// For people.
@@ -59,6 +62,7 @@ pub struct ComparedTotal {
 
 /// The devices with one ordinal, as the program numbers them.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ComparedDevice {
     pub ordinal: u32,
     pub busy: MeasuredTwice,
@@ -69,14 +73,17 @@ pub struct ComparedDevice {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ComparedCause {
     pub cause: Cause,
     #[serde(flatten)]
     pub measured: MeasuredTwice,
 }
 
-/// The whole comparison.
+/// What `gputrace diff --format json` writes; docs/reference/diff.md describes every field. New fields may
+/// come within a version.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiffReport {
     pub schema: &'static str,
     pub version: u32,

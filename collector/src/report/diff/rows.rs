@@ -10,6 +10,7 @@ use crate::report::{CodeLocation, Report};
 
 /// The side that alone has a kernel or a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OnlyIn {
     Before,
@@ -18,6 +19,7 @@ pub enum OnlyIn {
 
 /// A kernel, a line or a module, compared.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ComparedRow {
     /// A kernel's short name, or `train.py:22 step`; `train.py:22→25 step` of a line that moved.
     pub name: String,

@@ -30,6 +30,7 @@ const SPAN_MIN_NS: u64 = 1_000_000;
 
 /// A fault of the program, and what mending it could save.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     /// A fixed name, for programs.
     pub rule: &'static str,
@@ -47,6 +48,7 @@ pub struct Finding {
 
 /// About so much time mending it could save.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Saving {
     #[serde(rename = "saves_ns")]
     pub ns: u64,
@@ -57,6 +59,7 @@ pub struct Saving {
 
 /// How sure it is that the advice helps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
     High,
@@ -66,6 +69,7 @@ pub enum Confidence {
 
 /// What the findings are of.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FindingsReport {
     /// From the first start to the last end of an operation, summed over devices.
     pub span_ns: u64,
