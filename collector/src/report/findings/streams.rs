@@ -20,7 +20,7 @@ const FILLED_MAX: f64 = 0.5;
 /// The least part of the kernels' time in kernels that leave half of the GPU.
 const SMALL_MIN: f64 = 0.5;
 
-/// Work on the default stream and on blocking streams takes turns, and kernels leave half of the GPU to others.
+/// Work on the default stream and on blocking streams takes turns, and leaves half of the GPU to others.
 pub(super) fn default_stream(input: &RuleInput<'_>, labels: &mut Labels<'_>) -> Option<Finding> {
     let streams = &input.aggregates.streams;
     let of = |order| streams.iter().filter(move |(_, stream)| stream.order == order);
