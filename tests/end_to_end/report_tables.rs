@@ -9,8 +9,13 @@ use crate::harness::process::{Ended, finish};
 use crate::harness::tool::gputrace;
 
 fn report(arguments: &[&str]) -> Ended {
+    report_on(arguments, 160)
+}
+
+/// On a page of that many columns.
+fn report_on(arguments: &[&str], columns: usize) -> Ended {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pytorch-h200.gputrace");
-    finish(gputrace().arg("report").args(arguments).arg(trace))
+    finish(gputrace().env("COLUMNS", columns.to_string()).arg("report").args(arguments).arg(trace))
 }
 
 fn json(arguments: &[&str]) -> Value {
@@ -46,7 +51,8 @@ fn each_table_has_the_same_rows_in_each_format() {
             let text = report(&["--report", name, "--format", format]).stdout;
             assert_eq!(text.lines().count(), rows + around, "{name} {format}: {text}");
         }
-        let text = report(&["--report", name]).stdout;
+        // Wide enough for all columns beside each other.
+        let text = report_on(&["--report", name], 600).stdout;
         assert_eq!(text.lines().count(), 1 + rows.max(1) + usize::from(rows > 0), "{name}: {text}");
     }
 }
@@ -82,4 +88,12 @@ fn unknown_table_is_refused_with_the_names_of_all() {
         assert!(ended.stderr.contains(name), "{name}: {}", ended.stderr);
     }
     report(&["--json", "--format", "csv"]).expect_code(2);
+}
+
+#[test]
+fn tables_fit_a_narrow_page() {
+    for name in named::names() {
+        let text = report_on(&["--report", name], 60).stdout;
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{name}: {text}");
+    }
 }

@@ -6,10 +6,11 @@ use super::{Cell, NamedTable};
 use crate::label::units::count;
 use crate::names::line_safe;
 use crate::report::table::Table;
+use crate::report::text::page::{NAME_MIN, wrap};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TableFormat {
-    /// As wide as the page; labels that are longer lose their middle.
+    /// As wide as the page; on a narrow one, the figures are below their label.
     Text {
         width: usize,
     },
@@ -72,7 +73,8 @@ fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// The label is the last column, as nsys has it; on a page it stands first.
+/// The label is the last column, as nsys has it; on a page it is the first. Where the columns leave too
+/// little of it, each row is a record of several lines.
 fn text(table: &NamedTable, width: usize) -> String {
     let (label, figures) = match table.columns.split_last() {
         Some((label, figures)) => (*label, figures),
@@ -80,6 +82,8 @@ fn text(table: &NamedTable, width: usize) -> String {
     };
     let header: Vec<&str> = [label].into_iter().chain(figures.iter().copied()).collect();
     let mut page = Table::new(&header);
+    let mut records: Vec<String> = Vec::new();
+    let mut label_width = 0;
     for row in &table.rows {
         let cells = row.iter().map(|cell| match cell {
             Cell::Text(text) => line_safe(text).into_owned(),
@@ -89,14 +93,45 @@ fn text(table: &NamedTable, width: usize) -> String {
         });
         let mut cells: Vec<String> = cells.collect();
         cells.rotate_right(1);
+        label_width = label_width.max(cells.first().map_or(0, |label| label.chars().count()));
+        records.extend(record(&header, &cells, width));
         page.row(cells);
     }
-    let mut lines = vec![format!("{} ({})", table.title, table.name)];
+    let is_narrow = page.first_width(width) < label_width.min(NAME_MIN);
+    let mut lines = wrap(&format!("{} ({})", table.title, table.name), width);
     match table.rows.is_empty() {
         true => lines.push("none".to_owned()),
+        false if is_narrow => lines.extend(records),
         false => lines.extend(page.lines(width, 0)),
     }
     lines.join("\n") + "\n"
+}
+
+/// A row as its label and, below it, each figure after its heading.
+fn record(header: &[&str], cells: &[String], width: usize) -> Vec<String> {
+    const INDENT: &str = "  ";
+    let (Some(label), Some(headings)) = (cells.first(), header.get(1..)) else { return Vec::new() };
+    let inner = width.saturating_sub(INDENT.len());
+    let mut lines = wrap(label, width);
+    let mut line = String::new();
+    for (heading, cell) in headings.iter().zip(cells.iter().skip(1)).filter(|(_, cell)| !cell.is_empty()) {
+        let item = format!("{heading} {cell}");
+        let needed = line.chars().count() + INDENT.len() + item.chars().count();
+        if !line.is_empty() && needed <= inner {
+            line += INDENT;
+            line += &item;
+            continue;
+        }
+        lines.extend(
+            wrap(&line, inner)
+                .into_iter()
+                .filter(|line| !line.is_empty())
+                .map(|line| INDENT.to_owned() + &line),
+        );
+        line = item;
+    }
+    lines.extend(wrap(&line, inner).into_iter().map(|line| INDENT.to_owned() + &line));
+    lines
 }
 
 fn plain(cell: &Cell) -> String {
@@ -193,6 +228,31 @@ mod tests {
         assert!(text.contains("| Time (%) | Total Time (ns) | Name |\n| ---: | ---: | --- |\n"), "{text}");
         assert!(text.contains("| 66.7 | 1200 | add\\<int, 4\\> |"), "{text}");
         assert_eq!(text.lines().count(), 6, "{text}");
+    }
+
+    #[test]
+    fn narrow_page_has_records_instead_of_columns() {
+        let long = "a sentence about something that matters, which is longer than a narrow page";
+        let table = NamedTable {
+            columns: &["Time (%)", "Total Time (ns)", "Lines", "Advice", "Name"],
+            rows: vec![vec![
+                Cell::Figure(66.66),
+                Cell::Count(1200),
+                Cell::Text(String::new()),
+                Cell::Text("Do less of it, and do it later than now".into()),
+                Cell::Text(long.into()),
+            ]],
+            ..made()
+        };
+        let expected = "\
+Made up (made)
+a sentence about something that matters,
+which is longer than a narrow page
+  Time (%) 66.7  Total Time (ns) 1,200
+  Advice Do less of it, and do it later
+  than now
+";
+        assert_eq!(print(&[table], TableFormat::Text { width: 40 }), expected);
     }
 
     #[test]

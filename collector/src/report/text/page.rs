@@ -80,7 +80,7 @@ impl TextPage {
 }
 
 /// Breaks a text at spaces. A word longer than the line is shortened.
-fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(in crate::report) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let word = fit(word, width);
