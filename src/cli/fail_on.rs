@@ -144,6 +144,7 @@ fn shown(quantity: Quantity, value: f64) -> String {
 /// Says which conditions hold, and returns the exit code for that.
 pub fn check(conditions: &[&Condition], report: &Report) -> Option<u8> {
     let mut code = None;
+    warn_about_patterns(conditions, &[report]);
     for condition in conditions {
         let Some(failed) = failed(condition, |figure, glob| (figure.of)(report, glob), "") else { continue };
         let first = match condition.name.as_str() {
@@ -162,6 +163,7 @@ pub fn check(conditions: &[&Condition], report: &Report) -> Option<u8> {
 /// The conditions that hold of two sides, each with its figure. A value in percent is compared with the
 /// change of the figure, any other one with the figure after.
 pub fn check_sides(conditions: &[&Condition], before: &[Report], after: &[Report]) -> Vec<String> {
+    warn_about_patterns(conditions, &before.iter().chain(after).collect::<Vec<_>>());
     let of_condition = |condition: &&Condition| {
         let measured = |figure: &Figure, glob: Option<&Glob>| {
             let side = |runs: &[Report]| runs.iter().map(|run| (figure.of)(run, glob)).collect::<Vec<_>>();
@@ -189,6 +191,17 @@ pub fn check_sides(conditions: &[&Condition], before: &[Report], after: &[Report
         condition.holds(growth).then_some(text)
     };
     conditions.iter().filter_map(of_condition).collect()
+}
+
+/// A kernel that was renamed takes no time any more: whoever wrote the pattern should know.
+fn warn_about_patterns(conditions: &[&Condition], reports: &[&Report]) {
+    for condition in conditions.iter().filter(|condition| condition.name == "kernel_time") {
+        let Some(pattern) = &condition.pattern else { continue };
+        let glob = Glob::new(pattern);
+        if reports.iter().all(|report| report.kernel_calls(Some(&glob)) == 0) {
+            say(format_args!("gputrace: --fail-on '{condition}': no kernel matches {pattern}"));
+        }
+    }
 }
 
 /// The words for a condition that holds. One whose figure is not known counts as such: nobody may take it for

@@ -119,7 +119,7 @@ fn conditions_have_their_exit_code_and_are_on_the_page() {
     for (condition, code) in [
         ("kernel_time[gemm_*]>1ms", 4),
         ("kernel_time[gemm_*]>1s", 0),
-        ("kernel_time[nothing*]>0", 0),
+        ("kernel_calls[nothing*]>0", 0),
         ("kernel_calls[gemm_*]>0%", 4),
         ("idle_share>99.9%", 0),
         ("idle_share>30%", 4),
@@ -135,7 +135,13 @@ fn conditions_have_their_exit_code_and_are_on_the_page() {
     }
     let of_report = |condition: &str| finish(gputrace().args(["report", "--fail-on", condition]).arg(&new));
     of_report("kernel_time[gemm_*]>1ms").expect_code(4);
-    of_report("kernel_time[gemm_*]>1s").expect_code(0);
+    let ended = of_report("kernel_time[gemm_*]>1s").expect_code(0);
+    assert!(!ended.stderr.contains("no kernel matches"), "{}", ended.stderr);
+    let warning = "gputrace: --fail-on 'kernel_time[renamed*]>1s': no kernel matches renamed*\n";
+    let ended = of_report("kernel_time[renamed*]>1s").expect_code(0);
+    assert!(ended.stderr.contains(warning), "{}", ended.stderr);
+    let ended = diff(&["--fail-on", "kernel_time[renamed*]>1s"], &[&old, &new]).expect_code(0);
+    assert!(ended.stderr.contains(warning), "{}", ended.stderr);
     let ended = of_report("wall_time>5%").expect_code(2);
     assert!(ended.stderr.contains("% is for two sides: gputrace diff"), "{}", ended.stderr);
 }
