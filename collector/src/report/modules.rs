@@ -69,6 +69,20 @@ struct AllSums {
     outside: Weight,
 }
 
+/// A module is named for operations only if it launched this part of them.
+const MOST: f64 = 0.8;
+
+impl ModulesReport {
+    /// The class that launched most of so many operations with the modules inside of it, and which part of
+    /// them. Of several, the one that launched the fewest, which is inside of the others.
+    pub(super) fn most_of(&self, operations: u64) -> Option<(&str, f64)> {
+        let part = |module: &ModuleReport| module.calls as f64 / operations.max(1) as f64;
+        let most = self.list.iter().filter(|module| part(module) >= MOST);
+        let innermost = most.min_by_key(|module| (module.calls, std::cmp::Reverse(module.self_calls)))?;
+        Some((innermost.class.as_str(), part(innermost).min(1.0)))
+    }
+}
+
 /// `None` where no stack is inside of a module.
 pub(super) fn modules_report(aggregates: &Aggregates, labels: &mut Labels<'_>) -> Option<ModulesReport> {
     let mut sums = AllSums::default();
@@ -142,5 +156,36 @@ fn module_report((class, file): &ModuleKey, sums: &ModuleSums, all_ns: u64) -> M
         self_ns: device_ns(sums.itself),
         host_calls: sums.host.count,
         host_total_ns: sums.host.ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn innermost_class_with_most_operations_is_named() {
+        let module = |class: &str, calls: u64, self_calls: u64| ModuleReport {
+            class: class.to_owned(),
+            file: "net.py".to_owned(),
+            calls,
+            total_ns: None,
+            share: None,
+            self_calls,
+            self_ns: None,
+            host_calls: calls,
+            host_total_ns: 0,
+        };
+        let none = OutsideReport::default();
+        let of = |list: Vec<ModuleReport>| ModulesReport { list, backward: none, outside: none };
+        let nested = of(vec![
+            module("Model", 100, 2),
+            module("Decoder", 98, 0),
+            module("Layer", 98, 18),
+            module("Linear", 79, 79),
+        ]);
+        assert_eq!(nested.most_of(100), Some(("Layer", 0.98)));
+        assert_eq!(nested.most_of(200), None, "most is outside of modules");
+        assert_eq!(of(Vec::new()).most_of(0), None);
     }
 }
