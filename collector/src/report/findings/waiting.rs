@@ -142,11 +142,11 @@ fn launches(input: &RuleInput<'_>, others: &[&IdleLine]) -> Option<Finding> {
     Some(Finding {
         rule: "launch_bound",
         title: format!(
-            "The GPU waits for launches: {} kernels of {} on average, and one launch every {}{}",
+            "The GPU waits for launches: {} kernels of {} on average{}, and one launch every {}",
             count(kernels),
             duration(mean_ns),
-            duration(input.span_ns / launches.max(1)),
             in_module(input),
+            duration(input.span_ns / launches.max(1)),
         ),
         lines: most(&lines),
         advice: "Launch less: capture the loop as a CUDA graph (torch.cuda.graph, \
@@ -232,11 +232,11 @@ fn nothing_to_do(ns: u64, pieces: u64) -> String {
     format!("The GPU has nothing to do {times}for {each}{of} while the program runs host code")
 }
 
-/// `, 98% of them in LlamaDecoderLayer`, if most operations are of one class of PyTorch modules.
+/// ` (98% of them in LlamaDecoderLayer)`, if most operations are of one class of PyTorch modules.
 fn in_module(input: &RuleInput<'_>) -> String {
     let modules = input.report.modules.as_ref();
     match modules.and_then(|modules| modules.most_of(input.report.counts.executed_operations)) {
-        Some((class, part)) => format!(", {} of them in {class}", percent(part)),
+        Some((class, part)) => format!(" ({} of them in {class})", percent(part)),
         None => String::new(),
     }
 }
