@@ -86,7 +86,8 @@ def pageable(steps):
 def streams(steps):
     """Kernels of one block on the default stream and on another one, which blocks unless it is mended."""
     handle = ctypes.c_void_p()
-    torch.cuda.init()
+    # A context that is current, which `torch.cuda.init()` alone does not make.
+    torch.zeros(1, device=DEVICE)
     assert ctypes.CDLL("libcuda.so.1").cuStreamCreate(ctypes.byref(handle), 1 if MENDED else 0) == 0
     other = torch.cuda.ExternalStream(handle.value)
     torch.cuda._sleep(1000)
@@ -172,8 +173,15 @@ def llama(steps):
 def put_ranges():
     from torch.nn.modules import module
 
-    module.register_module_forward_pre_hook(lambda inside, given: torch.cuda.nvtx.range_push("module " + type(inside).__name__) and None)
-    module.register_module_forward_hook(lambda inside, given, result: torch.cuda.nvtx.range_pop() and None)
+    # Hooks that return nothing: anything else would replace what is given, or the result.
+    def begin(inside, _given):
+        torch.cuda.nvtx.range_push("module " + type(inside).__name__)
+
+    def end(_inside, _given, _result):
+        torch.cuda.nvtx.range_pop()
+
+    module.register_module_forward_pre_hook(begin)
+    module.register_module_forward_hook(end)
 
 
 def main():
