@@ -14,10 +14,12 @@ pub struct MonitorConfig {
     pub trace_exporter: TraceExporter,
     /// Between two pictures of a dashboard.
     pub dashboard_refresh: Duration,
-    /// Between two readings of utilisation and power, which NVIDIA's driver averages, and of memory, which
-    /// takes it longer. Each sample has the multiprocessors' clock, and why clocks are lowered.
+    /// Between two readings of utilisation and power, which NVIDIA's driver averages, and of memory while it
+    /// changes. Each sample has the multiprocessors' clock, and while it or they change, why clocks are
+    /// lowered.
     pub load_interval: Duration,
-    /// Between two readings of temperatures and fan. Other clocks, the performance state and the video
+    /// Between two readings of temperatures and fan, and of what has not changed for five readings: memory,
+    /// which takes NVIDIA's driver longer, and why clocks are lowered. Other clocks, the performance state and the video
     /// engines' utilisation are read a quarter as often, the link a fiftieth.
     pub sensor_interval: Duration,
     /// Between two readings of what takes a driver long (PCIe throughput: over 20 ms each way); `None`:

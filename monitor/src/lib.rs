@@ -9,6 +9,7 @@
 #![cfg_attr(not(all(feature = "nvml", feature = "rocm", feature = "intel")), allow(dead_code))]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod alarm;
 mod backends;
 mod background;
 mod config;

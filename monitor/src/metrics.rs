@@ -87,6 +87,9 @@ pub struct GpuMemoryMetrics {
     pub reserved: Option<u64>,
     /// Live allocations. Only a tracer knows them: this library leaves it `None`.
     pub allocations: Option<u64>,
+    /// How old these values are.
+    #[serde(serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
+    pub age: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

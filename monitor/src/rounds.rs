@@ -3,7 +3,8 @@
 //!
 //! A call that does not return must stop its own device's samples only. So another thread looks now and then
 //! whether a round is stuck. Then the stuck device is left to its own thread from there on, and a new thread
-//! takes over the rounds; the stuck one ends once its call returns.
+//! takes over the rounds; the stuck one ends once its call returns. Rounds that end with no call under way put
+//! that look off, so the watching thread does not wake up while all devices answer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;
@@ -11,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::alarm::Alarm;
 use crate::error::GpuMonitorError;
 use crate::worker::{Command, Seat, Taken};
 
@@ -23,7 +25,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(2);
 const IDLE: Duration = Duration::from_secs(3600);
 
 static ROUNDS: Rounds = Rounds {
-    state: Mutex::new(Schedule { devices: Vec::new(), generation: 0, has_threads: false, in_call: None }),
+    state: Mutex::new(Schedule { devices: Vec::new(), generation: 0, in_call: None, watch: None }),
     changed: Condvar::new(),
 };
 
@@ -36,9 +38,27 @@ struct Schedule {
     devices: Vec<Member>,
     /// Which thread makes the rounds: one of an earlier generation ends.
     generation: u64,
-    has_threads: bool,
     /// The device that is being sampled, and since when.
     in_call: Option<(Instant, Weak<Seat>)>,
+    /// `None`: there are no threads.
+    watch: Option<Watch>,
+}
+
+/// When the watching thread looks next.
+struct Watch {
+    alarm: Arc<Alarm>,
+    at: Instant,
+    /// From one look to the next.
+    pause: Duration,
+}
+
+impl Watch {
+    /// The next look is that long from now. If the kernel refuses, it is at the time that was set before.
+    fn look_after(&mut self, pause: Duration) {
+        let _ = self.alarm.set(pause);
+        self.pause = pause;
+        self.at = Instant::now() + pause;
+    }
 }
 
 struct Member {
@@ -55,11 +75,14 @@ fn lock() -> MutexGuard<'static, Schedule> {
 pub fn join(seat: &Arc<Seat>, commands: Sender<Command>) -> Result<(), GpuMonitorError> {
     let mut state = lock();
     state.devices.push(Member { seat: Arc::downgrade(seat), commands });
-    if !state.has_threads {
+    if state.watch.is_none() {
+        let no_thread = |error: std::io::Error| GpuMonitorError::NoThread(error.to_string());
+        let alarm = Arc::new(Alarm::new(LOOKS_EVERY).map_err(no_thread)?);
         start(&mut state)?;
-        let looking = thread::Builder::new().name("gpu-watch".into()).spawn(look);
-        looking.map_err(|error| GpuMonitorError::NoThread(error.to_string()))?;
-        state.has_threads = true;
+        let its = Arc::clone(&alarm);
+        let looking = thread::Builder::new().name("gpu-watch".into()).spawn(move || look(&its));
+        looking.map_err(no_thread)?;
+        state.watch = Some(Watch { alarm, at: Instant::now() + LOOKS_EVERY, pause: LOOKS_EVERY });
     }
     Ok(())
 }
@@ -79,8 +102,10 @@ fn start(state: &mut Schedule) -> Result<(), GpuMonitorError> {
 }
 
 fn rounds(generation: u64) {
-    while let Some(due) = next_round(generation) {
-        for (seat, commands) in due {
+    // The list is kept from round to round, empty, for its memory.
+    let mut due = Vec::new();
+    while next_round(generation, &mut due) {
+        for (seat, commands) in due.drain(..) {
             if !sample(generation, &seat, &commands) {
                 return;
             }
@@ -88,18 +113,18 @@ fn rounds(generation: u64) {
     }
 }
 
-/// Waits until samples are due; `None`: another thread makes the rounds now.
-fn next_round(generation: u64) -> Option<Vec<(Arc<Seat>, Sender<Command>)>> {
+/// Waits until samples are due, and adds their devices. Returns whether this thread makes the rounds still.
+fn next_round(generation: u64, due: &mut Vec<(Arc<Seat>, Sender<Command>)>) -> bool {
     let mut state = lock();
     loop {
         if state.generation != generation {
-            return None;
+            return false;
         }
         state.devices.retain(|device| device.seat.strong_count() > 0);
-        let (now, mut next) = (Instant::now(), None);
-        let mut due = Vec::new();
+        let (now, mut next, mut is_busy) = (Instant::now(), None, false);
         for device in &state.devices {
             let Some(seat) = device.seat.upgrade() else { continue };
+            is_busy |= seat.shared.is_busy();
             match seat.next() {
                 Some(at) if at <= now => due.push((seat, device.commands.clone())),
                 Some(at) => next = Some(next.map_or(at, |next: Instant| next.min(at))),
@@ -107,7 +132,14 @@ fn next_round(generation: u64) -> Option<Vec<(Arc<Seat>, Sender<Command>)>> {
             }
         }
         if !due.is_empty() {
-            return Some(due);
+            return true;
+        }
+        if let Some(watch) = &mut state.watch
+            && next.is_some()
+            && !is_busy
+            && watch.at.saturating_duration_since(now) <= watch.pause / 2
+        {
+            watch.look_after(watch.pause);
         }
         let pause = next.map_or(IDLE, |next| next.saturating_duration_since(now));
         let waited = ROUNDS.changed.wait_timeout(state, pause);
@@ -151,16 +183,15 @@ fn sample(generation: u64, seat: &Arc<Seat>, commands: &Sender<Command>) -> bool
 }
 
 /// Replaces a thread that is stuck in a call, and reports calls that hang.
-fn look() {
-    let mut pause = LOOKS_EVERY;
+fn look(alarm: &Alarm) {
     loop {
-        thread::sleep(pause);
+        alarm.wait(LOOKS_EVERY);
         let mut state = lock();
         state.devices.retain(|device| device.seat.strong_count() > 0);
         if state.devices.is_empty() {
             // Nobody uses a device any more: both threads end.
             state.generation += 1;
-            state.has_threads = false;
+            state.watch = None;
             drop(state);
             ROUNDS.changed.notify_all();
             return;
@@ -177,11 +208,14 @@ fn look() {
         }
         let seats: Vec<Arc<Seat>> = state.devices.iter().filter_map(|device| device.seat.upgrade()).collect();
         drop(state);
-        pause = LOOKS_EVERY;
+        let mut pause = LOOKS_EVERY;
         for seat in seats {
             if let Some(limit) = seat.report_hang() {
                 pause = pause.min(limit.max(PAUSE_MIN) / 2);
             }
+        }
+        if let Some(watch) = &mut lock().watch {
+            watch.look_after(pause);
         }
     }
 }

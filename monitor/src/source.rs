@@ -9,6 +9,9 @@ use crate::metrics::GpuMetrics;
 pub trait Source: Send {
     fn sample(&mut self) -> Result<GpuMetrics, GpuMonitorError>;
 
+    /// Somebody asks for a sample now: what is read less often while it does not change is read with it.
+    fn hurry(&mut self) {}
+
     /// Whether [`Source::read_slow`] has something to read.
     fn is_slow_due(&self) -> bool {
         false

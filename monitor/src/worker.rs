@@ -9,7 +9,7 @@ use crate::error::GpuMonitorError;
 use crate::history::History;
 use crate::metrics::GpuMetrics;
 use crate::source::Source;
-use crate::subscription::Subscription;
+use crate::subscription::{Recipient, Subscription};
 
 /// A request to a device's thread.
 pub enum Command {
@@ -58,6 +58,11 @@ impl Shared {
         let waited = self.state().busy_since?.elapsed();
         let subject = format!("device {}", self.device_index);
         (waited >= limit).then_some(GpuMonitorError::NoAnswer { subject, waited })
+    }
+
+    /// Whether a driver call is running.
+    pub fn is_busy(&self) -> bool {
+        self.state().busy_since.is_some()
     }
 
     pub fn keep(&self, sample: GpuMetrics) {
@@ -146,20 +151,22 @@ impl Seat {
         let sample = read(source.as_mut(), &self.shared);
         let slow_is_due = source.is_slow_due();
         drop(source);
-        let mut sample =
-            Some(sample.unwrap_or_else(|problem| GpuMetrics::failed(self.shared.device_index, problem)));
+        let sample = sample.unwrap_or_else(|problem| GpuMetrics::failed(self.shared.device_index, problem));
         let (now, mut missed) = (Instant::now(), 0);
-        let mut due = Vec::new();
+        // Most devices have one recipient: a list of the others then takes no memory.
+        let (mut last, mut others) = (None::<Recipient>, Vec::new());
         for subscription in self.subscriptions().iter_mut() {
             if subscription.take_due(now, &mut missed) {
-                due.push(subscription.recipient.clone());
+                others.extend(last.replace(subscription.recipient.clone()));
             }
         }
-        self.shared.state().missed += missed;
+        if missed > 0 {
+            self.shared.state().missed += missed;
+        }
+        others.into_iter().for_each(|recipient| recipient.deliver(sample.clone()));
         // The last one gets the sample itself: a copy of it copies the processes' names.
-        while let Some(recipient) = due.pop() {
-            let its = if due.is_empty() { sample.take() } else { sample.clone() };
-            its.into_iter().for_each(|sample| recipient.deliver(sample));
+        if let Some(recipient) = last {
+            recipient.deliver(sample);
         }
         if slow_is_due { Taken::SlowIsDue } else { Taken::Whole }
     }
@@ -213,6 +220,7 @@ pub fn run(seat: &Seat, commands: &Receiver<Command>, notify: fn()) {
         match command {
             Command::Sample(answer) => {
                 let mut source = seat.source();
+                source.hurry();
                 let sample = read(source.as_mut(), &seat.shared);
                 if seat.shared.keeps_all {
                     seat.shared.keep(or_failed(&sample, seat.shared.device_index));
@@ -241,8 +249,9 @@ pub fn run(seat: &Seat, commands: &Receiver<Command>, notify: fn()) {
 /// A sample that knows how long it took.
 fn read(source: &mut dyn Source, shared: &Shared) -> Result<GpuMetrics, GpuMonitorError> {
     let begin = Instant::now();
-    let sample = shared.busy(|| source.sample());
-    sample.map(|sample| GpuMetrics { read_time: Some(begin.elapsed()), ..sample })
+    let mut sample = shared.busy(|| source.sample())?;
+    sample.read_time = Some(begin.elapsed());
+    Ok(sample)
 }
 
 fn or_failed(sample: &Result<GpuMetrics, GpuMonitorError>, device_index: u32) -> GpuMetrics {

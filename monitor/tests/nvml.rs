@@ -329,6 +329,61 @@ fn driver_that_hangs_at_the_start_is_reported() {
     assert!(matches!(&problems[..], [GpuMonitorError::NoAnswer { .. }]), "{problems:?}");
 }
 
+/// The ages of the memory in the samples of half a second, one each 10 ms, after the first twenty.
+fn ages_of_memory(monitor: &GpuMonitor) -> Vec<Duration> {
+    let (sender, samples) = mpsc::channel();
+    let handle = monitor.start_background(Duration::from_millis(10), move |sample| {
+        let _ = sender.send(sample.memory.age.unwrap());
+    });
+    let ages = samples.iter().skip(20).take(50).collect();
+    handle.stop();
+    ages
+}
+
+#[test]
+fn memory_is_read_with_each_sample_while_it_changes_and_seldom_otherwise() {
+    let hour = Duration::from_secs(3600);
+    let changing = DEVICE.replace("used = 18GiB", "used = 0..80000000000/3600s");
+    assert_ne!(changing, DEVICE);
+    let fake = Fake::new(&changing);
+    let ages = ages_of_memory(&fake.inventory().monitor(0, &config_at(&fake, hour)).unwrap());
+    let fresh = ages.iter().filter(|age| **age < Duration::from_millis(10)).count();
+    assert!(fresh > 40, "it changes all the time: {ages:?}");
+
+    let fake = Fake::new(DEVICE);
+    let steady = fake.inventory().monitor(0, &config_at(&fake, hour)).unwrap();
+    let ages = ages_of_memory(&steady);
+    assert!(ages.is_sorted() && ages[49] > Duration::from_millis(300), "it was not read again: {ages:?}");
+    // Who asks gets what holds now.
+    let begin = Instant::now();
+    let age = steady.collect().unwrap().memory.age.unwrap();
+    assert!(age <= begin.elapsed(), "{age:?}");
+
+    let steady = fake.inventory().monitor(0, &config_at(&fake, Duration::from_millis(100))).unwrap();
+    let ages = ages_of_memory(&steady);
+    let readings = 1 + ages.windows(2).filter(|pair| pair[1] < pair[0]).count();
+    assert!((2..=8).contains(&readings), "five in half a second: {ages:?}");
+}
+
+#[test]
+fn reasons_are_read_again_when_the_clock_changes() {
+    let script = DEVICE.replace("sm = 1965\n", "sm = 1965\nsm = 1200 @ 1s..\n");
+    let script = script.replace("reasons = 0x44\n", "reasons = 0\nreasons = 0x4 @ 1s..\n");
+    let fake = Fake::new(&script);
+    let monitor = fake.inventory().monitor(0, &config_at(&fake, Duration::from_secs(3600))).unwrap();
+    let (sender, samples) = mpsc::channel();
+    let _handle = monitor.start_background(Duration::from_millis(10), move |sample: GpuMetrics| {
+        let _ = sender.send((sample.clocks.unwrap().sm_mhz.unwrap(), sample.throttle.unwrap().reasons));
+    });
+    let lowered = samples.iter().find(|(mhz, _)| *mhz == 1200).unwrap();
+    assert_eq!(lowered.1, Some(ThrottleReasons::POWER_CAP));
+}
+
+/// Whatever does not change is read that seldom.
+fn config_at(fake: &Fake, sensor_interval: Duration) -> MonitorConfig {
+    MonitorConfig { sensor_interval, ..fake.config() }
+}
+
 #[test]
 fn slow_query_has_a_pace_of_its_own_and_an_age() {
     let fake = Fake::new(&format!("{DEVICE}slow nvmlDeviceGetPcieThroughput = 100ms\n"));

@@ -8,14 +8,12 @@ use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, PcieUtilCounter, PerformancePolicy, TemperatureSensor,
     TemperatureThreshold,
 };
-use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::structs::device::{FieldId, UtilizationInfo};
-use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
+use nvml_wrapper::structs::device::UtilizationInfo;
 use nvml_wrapper::{Device, EventSet, Nvml};
 
 use super::processes::Processes;
-use super::{failure, library, raw};
+use super::{failure, library, raw, sensors};
 use crate::config::MonitorConfig;
 use crate::device::GpuDeviceInfo;
 use crate::error::GpuMonitorError;
@@ -24,7 +22,7 @@ use crate::metrics::{
     GpuClockMetrics, GpuErrorMetrics, GpuMemoryMetrics, GpuMetrics, GpuPcieMetrics, GpuPowerMetrics,
     GpuThermalMetrics, GpuUtilization,
 };
-use crate::pace::Paced;
+use crate::pace::{Adaptive, Paced};
 use crate::plausible::{self, known};
 use crate::process::GpuProcess;
 use crate::source::{Opened, Source};
@@ -52,20 +50,23 @@ pub fn open(info: &GpuDeviceInfo, config: &MonitorConfig) -> Opened {
         Err(error) => return Err(error),
     };
     let fixed = device.as_ref().map(|device| Fixed::read(device)).unwrap_or_default();
-    let sensors = Some(config.sensor_interval);
+    let sensor = Some(config.sensor_interval);
     Ok(Box::new(NvmlSource {
         nvml,
         info: info.clone(),
         device,
         opened: Instant::now(),
         fixed,
+        sm_mhz: None,
+        reasons: Adaptive::new(Duration::ZERO, config.sensor_interval),
+        memory: Adaptive::new(config.load_interval, config.sensor_interval),
         load: Paced::new(Some(config.load_interval)),
-        state: Paced::new(sensors.map(|every| every * STATE_EVERY)),
-        thermal: Paced::new(sensors),
+        state: Paced::new(sensor.map(|every| every * STATE_EVERY)),
+        thermal: Paced::new(sensor),
         processes: Processes::new(Identities::new(&config.sources.proc)),
         listed: Paced::new(config.processes.then_some(config.process_interval)),
         used: Paced::new(config.slow_interval.map(|_| config.process_interval * USED_EVERY)),
-        link: Paced::new(sensors.map(|every| every * LINK_EVERY)),
+        link: Paced::new(sensor.map(|every| every * LINK_EVERY)),
         throughput: Paced::new(config.slow_interval),
         counters: Paced::new(config.slow_interval.map(|every| every.max(config.counters_interval))),
         energy: Paced::new(Some(config.energy_interval)),
@@ -94,6 +95,11 @@ struct NvmlSource {
     device: Option<Arc<Device<'static>>>,
     opened: Instant,
     fixed: Fixed,
+    /// The clock of the last sample.
+    sm_mhz: Option<u32>,
+    /// Why clocks are lowered: read with each sample while they or it change.
+    reasons: Adaptive<Option<u64>>,
+    memory: Adaptive<GpuMemoryMetrics>,
     load: Paced<Load>,
     state: Paced<EngineState>,
     thermal: Paced<GpuThermalMetrics>,
@@ -120,6 +126,8 @@ struct Fixed {
     shutdown: Option<u32>,
     slowdown: Option<u32>,
     max_link: (Option<u32>, Option<u32>),
+    /// A device without any is not asked for their speed again and again.
+    fans: u32,
     has_events: bool,
 }
 
@@ -128,7 +136,6 @@ struct Fixed {
 struct Load {
     gpu_percent: Option<u32>,
     memory_percent: Option<u32>,
-    memory: GpuMemoryMetrics,
     power_draw_watts: Option<f32>,
     /// Why there is nothing of all that.
     failure: Option<GpuMonitorError>,
@@ -165,6 +172,7 @@ impl Fixed {
                 device.max_pcie_link_gen().ok().and_then(plausible::generation),
                 device.max_pcie_link_width().ok().and_then(plausible::lanes),
             ),
+            fans: sensors::fans(device),
             has_events: false,
         }
     }
@@ -176,12 +184,8 @@ impl Source for NvmlSource {
         self.failure = None;
         let mut sample = GpuMetrics::empty(self.info.index);
         let now = sample.timestamp;
-        sample.clocks = known(GpuClockMetrics { sm_mhz: self.mhz(&device, Clock::SM), ..Default::default() });
-        let reasons = self.noted("nvmlDeviceGetCurrentClocksEventReasons", raw::clock_reasons(&device));
-        sample.throttle = reasons.map(|reasons| GpuThrottleMetrics {
-            reasons: Some(ThrottleReasons(reasons)),
-            ..GpuThrottleMetrics::default()
-        });
+        self.read_clock(&device, now);
+        self.read_memory(&device, now);
         self.read_load(&device, now);
         self.read_sensors(&device, now);
         let is_unreadable = self.load.get(now).and_then(|(load, _)| load.failure.clone());
@@ -193,6 +197,11 @@ impl Source for NvmlSource {
         }
         self.add_paced(&mut sample);
         Ok(sample)
+    }
+
+    fn hurry(&mut self) {
+        self.reasons.hurry();
+        self.memory.hurry();
     }
 
     fn is_slow_due(&self) -> bool {
@@ -240,6 +249,9 @@ impl NvmlSource {
         self.device = None;
         self.opened = Instant::now();
         self.events = None;
+        self.sm_mhz = None;
+        self.reasons.clear();
+        self.memory.clear();
         self.load.clear();
         self.state.clear();
         self.thermal.clear();
@@ -267,6 +279,25 @@ impl NvmlSource {
         self.noted("nvmlDeviceGetClockInfo", device.clock_info(clock)).and_then(plausible::mhz)
     }
 
+    fn read_clock(&mut self, device: &Device<'_>, now: Instant) {
+        let mhz = self.mhz(device, Clock::SM);
+        if mhz != self.sm_mhz {
+            self.sm_mhz = mhz;
+            self.reasons.hurry();
+        }
+        if self.reasons.is_due(now) {
+            let reasons = self.noted("nvmlDeviceGetCurrentClocksEventReasons", raw::clock_reasons(device));
+            self.reasons.set(reasons);
+        }
+    }
+
+    fn read_memory(&mut self, device: &Device<'_>, now: Instant) {
+        if self.memory.is_due(now) {
+            let memory = self.noted("nvmlDeviceGetMemoryInfo_v2", sensors::memory(device));
+            self.memory.set(memory.unwrap_or_default());
+        }
+    }
+
     fn read_load(&mut self, device: &Device<'_>, now: Instant) {
         if !self.load.is_due(now) {
             return;
@@ -276,11 +307,11 @@ impl NvmlSource {
         let mut load = Load {
             gpu_percent: rates.as_ref().and_then(|rates| plausible::percent(rates.gpu)),
             memory_percent: rates.as_ref().and_then(|rates| plausible::percent(rates.memory)),
-            memory: self.noted("nvmlDeviceGetMemoryInfo_v2", memory(device)).unwrap_or_default(),
             power_draw_watts: power.and_then(plausible::watts),
             failure: None,
         };
-        if (load.gpu_percent, load.memory_percent, load.memory.total) == (None, None, None) {
+        let has_memory = self.memory.get(now).is_some_and(|(memory, _)| memory.total.is_some());
+        if (load.gpu_percent, load.memory_percent) == (None, None) && !has_memory {
             load.failure = self.failure.clone();
         }
         self.load.set(load);
@@ -312,8 +343,8 @@ impl NvmlSource {
                 temperature_celsius: celsius.and_then(plausible::celsius),
                 temperature_threshold_shutdown: self.fixed.shutdown,
                 temperature_threshold_slowdown: self.fixed.slowdown,
-                memory_temperature_celsius: memory_temperature(device),
-                fan_speed_percent: fan(device),
+                memory_temperature_celsius: sensors::memory_temperature(device),
+                fan_speed_percent: sensors::fan(device, self.fixed.fans),
                 age: None,
             });
         }
@@ -344,7 +375,9 @@ impl NvmlSource {
             encoder_percent: state.and_then(|state| state.encoder_percent),
             decoder_percent: state.and_then(|state| state.decoder_percent),
         };
-        sample.memory = load.map(|load| load.memory.clone()).unwrap_or_default();
+        sample.memory = self.memory.get(now).map_or_else(GpuMemoryMetrics::default, |(memory, age)| {
+            GpuMemoryMetrics { age: memory.total.map(|_| age), ..memory.clone() }
+        });
         sample.power = known(GpuPowerMetrics {
             power_draw_watts: load.and_then(|load| load.power_draw_watts),
             power_limit_watts: self.fixed.power_limit_watts,
@@ -355,7 +388,7 @@ impl NvmlSource {
             graphics_mhz: state.and_then(|state| state.graphics_mhz),
             memory_mhz: state.and_then(|state| state.memory_mhz),
             video_mhz: state.and_then(|state| state.video_mhz),
-            ..sample.clocks.take().unwrap_or_default()
+            sm_mhz: self.sm_mhz,
         });
         sample.thermal = self.thermal.get(now).and_then(|(thermal, age)| {
             known(thermal.clone()).map(|thermal| GpuThermalMetrics { age: Some(age), ..thermal })
@@ -366,7 +399,7 @@ impl NvmlSource {
         }
         let counters = self.counters.get(now).map(|(counters, _)| counters);
         sample.throttle = known(GpuThrottleMetrics {
-            reasons: sample.throttle.take().and_then(|throttle| throttle.reasons),
+            reasons: self.reasons.get(now).and_then(|(reasons, _)| reasons.map(ThrottleReasons)),
             power_ns: counters.and_then(|counters| counters.power_ns),
             thermal_ns: counters.and_then(|counters| counters.thermal_ns),
         });
@@ -446,40 +479,4 @@ fn xid(error: &nvml_wrapper::enums::event::XidError) -> u64 {
         // NVML's number for one that it does not know.
         XidError::Unknown => 999,
     }
-}
-
-/// Total, used and free; without what is reserved, where the driver reports that separately.
-pub fn memory(device: &Device<'_>) -> Result<GpuMemoryMetrics, NvmlError> {
-    let (total, used, free, reserved) = match device.memory_info() {
-        Ok(info) => (info.total, info.used, info.free, Some(info.reserved)),
-        Err(error) if failure::is_absence(&error) || matches!(error, NvmlError::InvalidArg) => {
-            let info = raw::memory(device)?;
-            (info.total, info.used, info.free, None)
-        }
-        Err(error) => return Err(error),
-    };
-    let total = plausible::bytes(total);
-    let within = |bytes: u64| Some(bytes).filter(|bytes| total.is_some_and(|total| *bytes <= total));
-    Ok(GpuMemoryMetrics {
-        total,
-        used: within(used),
-        free: within(free),
-        reserved: reserved.and_then(within),
-        allocations: None,
-    })
-}
-
-fn memory_temperature(device: &Device<'_>) -> Option<u32> {
-    let fields = device.field_values_for(&[FieldId(NVML_FI_DEV_MEMORY_TEMP)]).ok()?;
-    match fields.into_iter().next()?.ok()?.value.ok()? {
-        // 0: the device has no such sensor.
-        SampleValue::U32(celsius) => plausible::celsius(celsius).filter(|celsius| *celsius > 0),
-        _ => None,
-    }
-}
-
-/// The fastest fan.
-fn fan(device: &Device<'_>) -> Option<u32> {
-    let fans = device.num_fans().unwrap_or(1).min(16);
-    (0..fans).filter_map(|fan| device.fan_speed(fan).ok().and_then(plausible::percent)).max()
 }

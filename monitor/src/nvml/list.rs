@@ -123,7 +123,7 @@ fn describe(device: &Device<'_>, index: u32, system: &System, sysfs: &Path) -> G
     let limits = device.power_management_limit_constraints().ok();
     let architecture = device.architecture().ok().filter(|name| *name != DeviceArchitecture::Unknown);
     GpuDeviceInfo {
-        vram_total: super::device::memory(device).ok().and_then(|memory| memory.total),
+        vram_total: super::sensors::memory(device).ok().and_then(|memory| memory.total),
         compute_capability: capability.and_then(|version| {
             Some((u32::try_from(version.major).ok()?, u32::try_from(version.minor).ok()?))
         }),

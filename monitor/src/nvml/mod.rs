@@ -6,6 +6,7 @@ mod library;
 mod list;
 mod processes;
 mod raw;
+mod sensors;
 mod topology;
 
 use crate::source::Backend;
