@@ -44,6 +44,9 @@ pub struct ModuleReport {
     pub total_ns: Option<u64>,
     /// Of the device time of all operations.
     pub share: Option<f64>,
+    /// Those of `calls` that backward passes launched for it, and their time.
+    pub backward_calls: u64,
+    pub backward_ns: Option<u64>,
     /// Operations that no module inside of it launched.
     pub self_calls: u64,
     pub self_ns: Option<u64>,
@@ -58,6 +61,7 @@ type ModuleKey = (Arc<str>, Arc<str>);
 #[derive(Clone, Copy, Default)]
 struct ModuleSums {
     under: Weight,
+    backward: Weight,
     itself: Weight,
     host: Weight,
 }
@@ -86,9 +90,15 @@ impl ModulesReport {
 /// `None` where no stack is inside of a module.
 pub(super) fn modules_report(aggregates: &Aggregates, labels: &mut Labels<'_>) -> Option<ModulesReport> {
     let mut sums = AllSums::default();
-    add(&aggregates.device_stacks.sorted(), labels, &mut sums, |of| (&mut of.under, Some(&mut of.itself)));
+    add(&aggregates.device_stacks.sorted(), labels, &mut sums, |of, weight, is| {
+        of.under.add(if is.new { weight } else { Weight::default() });
+        of.backward.add(if is.new && is.backward { weight } else { Weight::default() });
+        of.itself.add(if is.innermost { weight } else { Weight::default() });
+    });
     let AllSums { backward, outside, .. } = sums;
-    add(&aggregates.host_stacks.sorted(), labels, &mut sums, |of| (&mut of.host, None));
+    add(&aggregates.host_stacks.sorted(), labels, &mut sums, |of, weight, is| {
+        of.host.add(if is.new { weight } else { Weight::default() });
+    });
     if sums.by_module.is_empty() {
         return None;
     }
@@ -106,12 +116,21 @@ pub(super) fn modules_report(aggregates: &Aggregates, labels: &mut Labels<'_>) -
     Some(ModulesReport { list, backward: outside_of(backward), outside: outside_of(outside) })
 }
 
-/// Adds weights to the sums that `of` chooses: of all modules of a stack, and of the innermost.
+/// What a stack is to one of the modules that it is inside of.
+#[derive(Clone, Copy)]
+struct InsideModule {
+    /// Whether no module of the same class is further out.
+    new: bool,
+    innermost: bool,
+    backward: bool,
+}
+
+/// Calls `put` with each weight and the sums of each module that its stack is inside of.
 fn add(
     weights: &[(StackKey, Weight)],
     labels: &mut Labels<'_>,
     to: &mut AllSums,
-    of: impl Fn(&mut ModuleSums) -> (&mut Weight, Option<&mut Weight>),
+    put: impl Fn(&mut ModuleSums, Weight, InsideModule),
 ) {
     let mut by_stack: BTreeMap<(u32, u32), Weight> = BTreeMap::new();
     for (key, weight) in weights {
@@ -120,9 +139,9 @@ fn add(
     let mut seen: FxHashSet<ModuleKey> = FxHashSet::default();
     for ((process, stack), weight) in by_stack {
         let frames = labels.stacks.frames(process, stack);
-        let found = modules(&labels.stacks, &frames);
+        let (found, backward) = (modules(&labels.stacks, &frames), is_backward(&frames));
         if found.is_empty() {
-            let side = if is_backward(&frames) { &mut to.backward } else { &mut to.outside };
+            let side = if backward { &mut to.backward } else { &mut to.outside };
             side.add(weight);
             continue;
         }
@@ -134,13 +153,9 @@ fn add(
                 continue;
             };
             let key = (Arc::from(module.class), line.file.clone());
-            let (under, itself) = of(to.by_module.entry(key.clone()).or_default());
-            if seen.insert(key) {
-                under.add(weight);
-            }
-            if let Some(itself) = itself.filter(|_| index == innermost) {
-                itself.add(weight);
-            }
+            let new = seen.insert(key.clone());
+            let is = InsideModule { new, innermost: index == innermost, backward };
+            put(to.by_module.entry(key).or_default(), weight, is);
         }
     }
 }
@@ -152,6 +167,9 @@ fn module_report((class, file): &ModuleKey, sums: &ModuleSums, all_ns: u64) -> M
         calls: sums.under.count,
         total_ns: device_ns(sums.under),
         share: share(device_ns(sums.under), all_ns),
+        backward_calls: sums.backward.count,
+        // Where nothing is timed, this is not known either.
+        backward_ns: device_ns(sums.under).map(|_| sums.backward.ns),
         self_calls: sums.itself.count,
         self_ns: device_ns(sums.itself),
         host_calls: sums.host.count,
@@ -171,6 +189,8 @@ mod tests {
             calls,
             total_ns: None,
             share: None,
+            backward_calls: 0,
+            backward_ns: None,
             self_calls,
             self_ns: None,
             host_calls: calls,

@@ -74,6 +74,8 @@ static KINDS: [TableKind; 13] = [
             "Time (%)",
             "Total Time (ns)",
             "Operations",
+            "Backward Time (ns)",
+            "Backward Operations",
             "Self Time (ns)",
             "Self Operations",
             "Host Calls",
@@ -293,6 +295,8 @@ fn modules(report: &Report) -> Vec<Vec<Cell>> {
             percent(module.share),
             time(module.total_ns),
             Cell::Count(module.calls),
+            time(module.backward_ns),
+            Cell::Count(module.backward_calls),
             time(module.self_ns),
             Cell::Count(module.self_calls),
             Cell::Count(module.host_calls),
@@ -303,7 +307,7 @@ fn modules(report: &Report) -> Vec<Vec<Cell>> {
     let outside = [("(backward pass)", modules.backward), ("(no module)", modules.outside)];
     let outside = outside.into_iter().filter(|(_, of)| of.calls > 0).map(|(name, of)| {
         let mut figures = vec![percent(of.share), time(of.total_ns), Cell::Count(of.calls)];
-        figures.resize(7, Cell::Missing);
+        figures.resize(9, Cell::Missing);
         with(figures, name)
     });
     modules.list.iter().map(row).chain(outside).collect()

@@ -18,26 +18,26 @@ impl Report {
         let Some(modules) = &self.modules else { return };
         let timed = self.counts.timed_operations > 0;
         let mut table = match timed {
-            true => Table::new(&["Modules (PyTorch)", "calls", "total", "share", "itself"]),
+            true => Table::new(&["Modules (PyTorch)", "calls", "total", "share", "backward", "itself"]),
             false => Table::new(&["Modules (no device times)", "calls"]),
         };
-        let mut row = |name: &str, calls: u64, ns: Option<u64>, share: Option<f64>, itself: String| {
-            let figures =
-                [count(calls), ns.map_or_else(dash, duration), share.map_or_else(dash, percent), itself];
+        let mut row = |name: &str, calls: u64, ns: Option<u64>, share: Option<f64>, of_it: [String; 2]| {
+            let figures = [count(calls), ns.map_or_else(dash, duration), share.map_or_else(dash, percent)];
             let name = line_safe(name).into_owned();
-            table.row(std::iter::once(name).chain(figures).take(if timed { 5 } else { 2 }).collect());
+            let cells = std::iter::once(name).chain(figures).chain(of_it);
+            table.row(cells.take(if timed { 6 } else { 2 }).collect());
         };
         let is_worth =
             |module: &&ModuleReport| !timed || module.share.is_some_and(|share| share >= SHARE_MIN);
         for module in modules.list.iter().filter(is_worth).take(SHOWN) {
-            let itself = module.self_ns.map_or_else(dash, duration);
-            row(&module.class, module.calls, module.total_ns, module.share, itself);
+            let of_it = [module.backward_ns, module.self_ns].map(|ns| ns.map_or_else(dash, duration));
+            row(&module.class, module.calls, module.total_ns, module.share, of_it);
         }
         for (name, OutsideReport { calls, total_ns, share }) in
             [("(backward pass)", modules.backward), ("(no module)", modules.outside)]
         {
             if calls > 0 {
-                row(name, calls, total_ns, share, String::new());
+                row(name, calls, total_ns, share, Default::default());
             }
         }
         table.narrow(page.width, NAME_MIN);
