@@ -154,6 +154,19 @@ fn backward_pass_has_the_frames_of_the_forward_pass() {
 }
 
 #[test]
+fn steps_are_those_of_the_thread_that_calls_backward() {
+    let test = "torch_stacks::steps_are_those_of_the_thread_that_calls_backward";
+    let Some((_, python)) = newest(test) else { return };
+    let report = traced(&python, &[], &engine(FORMS[0]), &["steps"]).report();
+    let [steps] = &report["steps"].as_array().unwrap()[..] else { panic!("{:#}", report["steps"]) };
+    assert_eq!(
+        (&steps["steps"], &steps["first_line"]["line"]),
+        (&8.into(), &line("step").into()),
+        "{steps:#}"
+    );
+}
+
+#[test]
 fn node_of_another_layout_has_no_forward_pass() {
     let test = "torch_stacks::node_of_another_layout_has_no_forward_pass";
     let Some((minor, python)) = newest(test) else { return };

@@ -91,6 +91,16 @@ def forward(engine):
     ok(engine.prepared("f", ["other"])())  # another thread's
 
 
+def steps(engine):
+    """The engine's thread launches more than the one that makes the steps."""
+    operator = engine.library.forward
+    for _ in range(8):
+        operator(FUNCTIONS["early"])  # step
+        operator(FUNCTIONS["late"])
+        operator(FUNCTIONS["other"])
+        ok(engine.prepared("ffmmmm", ["one", "two", "first", "second", "third", "alone"])())
+
+
 def custom(engine):
     """A node that is written in Python, and calls backward() itself."""
     inner = engine.prepared("m", ["inner"])
