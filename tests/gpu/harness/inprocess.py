@@ -21,7 +21,7 @@ OFF = {"device-times": "off", "stacks": "off", "torch-ops": "off"}
 STATES = {
     BASE: None,
     "hooks": OFF,
-    "hooks, Python stacks": {**OFF, "stacks": "python"},
+    "hooks with stacks": {**OFF, "stacks": "python"},
     "full without stacks": {**OFF, "device-times": "on"},
     "full": {**OFF, "device-times": "on", "stacks": "python"},
     "torch-ops": {**OFF, "device-times": "on", "stacks": "python", "torch-ops": "on"},
@@ -109,11 +109,11 @@ class InProcess:
         self.is_paused = False
 
     def block(self, state, steps):
-        """Measures at least so many steps, and 100 ms: (steps, ns)."""
+        """Measures at least so many steps, and 100 ms: (steps, ns, each step's ns, each step's processor time)."""
         self.say(f"measure {steps} {BLOCK_MS} {state}")
-        word, done, ns = self.line().split()
+        word, done, ns, *each = self.line().split()
         assert word == "BLOCK"
-        return int(done), int(ns)
+        return int(done), int(ns), *([int(one) for one in part.split(",")] for part in each)
 
     def end(self):
         self.child.stdin.close()
@@ -133,9 +133,10 @@ def measure(gputrace, command, options, states, switches, seed, scratch, serial,
             raise Failed("the program did not begin with READY")
         while len(blocks) < switches and time.monotonic() < until:
             state = draw.choice([other for other in states if other != state])
+            from_s = time.monotonic()
             traced.switch(state, states[state])
-            steps, ns = traced.block(state, draw.randint(STEPS_MIN, STEPS_MAX))
-            blocks.append((round(time.monotonic() - begin, 3), state, steps, ns))
+            took_s = time.monotonic() - from_s
+            blocks.append((round(time.monotonic() - begin, 3), state, *traced.block(state, draw.randint(STEPS_MIN, STEPS_MAX)), round(took_s, 4)))
     except (Failed, OSError, ValueError, KeyError) as error:
         wrong = f"after {len(blocks)} switches: {error}"
     code = traced.end()
@@ -151,9 +152,9 @@ def measure(gputrace, command, options, states, switches, seed, scratch, serial,
 
 def summarize(name, states, processes):
     """The figures of a workload, by state."""
-    found = paired.pooled([paired.of_process([(state, ns / steps) for _, state, steps, ns in blocks], BASE) for blocks in processes])
+    found = paired.pooled([paired.of_process([(state, ns / steps) for _, state, steps, ns, *_ in blocks], BASE) for blocks in processes])
     every = [block for blocks in processes for block in blocks]
-    base = sorted(ns / steps for _, state, steps, ns in every if state == BASE)
+    base = sorted(ns / steps for _, state, steps, ns, *_ in every if state == BASE)
     rows = []
     for state in states:
         figures = {"workload": name, "state": state, "blocks": sum(block[1] == state for block in every), "steps": sum(block[2] for block in every if block[1] == state)}
