@@ -6,7 +6,9 @@ use gputrace_collector::report::named;
 use serde_json::Value;
 
 use crate::harness::process::{Ended, finish};
-use crate::harness::tool::gputrace;
+use crate::harness::tool::{Traced, gputrace, run_command};
+use crate::idle_flame::{line, program};
+use crate::python_stacks::interpreters;
 
 fn report(arguments: &[&str]) -> Ended {
     report_on(arguments, 160)
@@ -96,4 +98,37 @@ fn tables_fit_a_narrow_page() {
         let text = report_on(&["--report", name], 60).stdout;
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{name}: {text}");
     }
+}
+
+/// A function of the program with planted faults, traced; `None` without a Python.
+fn planted(function: &str) -> Option<Traced> {
+    let (_, python) = interpreters("report_tables").pop()?;
+    Some(run_command(&python).arg(program()).arg(function).succeed())
+}
+
+fn rows(traced: &Traced, name: &str) -> Vec<Value> {
+    let mut command = gputrace();
+    let command = command.args(["report", "--report", name, "--format", "json"]).arg(traced.trace());
+    let tables: Value = serde_json::from_str(&finish(command).expect_code(0).stdout).expect("it is JSON");
+    tables[name].as_array().unwrap().clone()
+}
+
+#[test]
+fn launches_are_joined_with_the_line_that_launched() {
+    let Some(traced) = planted("sync_in_loop") else { return };
+    let at = format!("planted.py:{} sync_in_loop", line("sync_in_loop", "launch"));
+    let lines = rows(&traced, "line_exec_sum");
+    assert_eq!((lines.len(), lines[0]["Line"].as_str()), (1, Some(at.as_str())), "{lines:?}");
+    let kernels = rows(&traced, "cuda_kern_exec_sum");
+    // The program has one kernel and one line that launches it: both tables have the same figures.
+    for (heading, figure) in kernels[0].as_object().unwrap().iter().filter(|(heading, _)| *heading != "Name")
+    {
+        assert_eq!(lines[0][heading], *figure, "{heading}: {lines:?} {kernels:?}");
+    }
+    assert_eq!((&lines[0]["Count"], &lines[0]["KAvg (ns)"]), (&Value::from(300), &Value::from(200_000.0)));
+    let report = traced.report();
+    let is_loop = |line: &&Value| line["launches"]["calls"] == 300;
+    let of_lines: Vec<&Value> = report["lines"].as_array().unwrap().iter().filter(is_loop).collect();
+    assert_eq!(of_lines.len(), 1, "{:#}", report["lines"]);
+    assert_eq!(of_lines[0]["launches"], report["kernels"][0]["launches"]);
 }

@@ -102,7 +102,7 @@ def tiny_kernels_mended():
 
 def sync_in_loop():
     for _ in range(300):
-        LAUNCH["step"]()
+        LAUNCH["step"]()  # launch
         CUDA.cuStreamSynchronize(STREAM)  # wait
         sum(range(3_000))
 

@@ -4,8 +4,8 @@ use gputrace_wire::call::Detail;
 use gputrace_wire::cell::kind;
 
 use crate::aggregate::{
-    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, LaunchTimes, Leaf, NO_DEVICE, Owner,
-    SampledDevices, StackKey, Stacks, Streams, Transfers,
+    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, LaunchStacks, LaunchTimes, Leaf,
+    NO_DEVICE, Owner, SampledDevices, StackKey, Stacks, Streams, Transfers,
 };
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::memory::MemoryLedger;
@@ -30,6 +30,8 @@ pub struct Aggregates {
     pub device_stacks: Stacks,
     /// Host time of calls by stack.
     pub host_stacks: Stacks,
+    /// Launches outside of graphs, by stack.
+    pub launch_stacks: LaunchStacks,
     /// Executed operations that were nodes of a graph launch.
     pub graph_node_calls: u64,
 }
@@ -60,7 +62,11 @@ impl Sink for Aggregates {
         self.graph_node_calls += u64::from(is_node);
         let leaf = match operation.what {
             What::Kernel(kernel) => {
-                self.kernels.add(process, &kernel, device, duration_ns, LaunchTimes::of(operation));
+                let launch = LaunchTimes::of(operation);
+                self.kernels.add(process, &kernel, device, duration_ns, launch);
+                if let Some((times, call)) = launch.zip(operation.call.as_ref()) {
+                    self.launch_stacks.add(process, call.stack, times);
+                }
                 self.anomalies.add(operation, device);
                 Leaf::Kernel(kernel.name)
             }
@@ -279,6 +285,7 @@ mod tests {
         facts.push(format!("{:?} {:?}", aggregates.transfers, aggregates.graphs.sorted()));
         facts.push(format!("{:?}", aggregates.device_stacks.sorted()));
         facts.push(format!("{:?}", aggregates.host_stacks.sorted()));
+        facts.push(format!("{:?}", aggregates.launch_stacks.sorted()));
         facts.push(aggregates.graph_node_calls.to_string());
         facts.sort_unstable();
         facts

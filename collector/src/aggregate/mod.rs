@@ -16,6 +16,7 @@ mod failures;
 mod graphs;
 mod idle;
 mod kernels;
+mod launches;
 mod occupancy;
 mod rhythm;
 mod sampled;
@@ -35,7 +36,8 @@ pub use graphs::{GraphAggregate, GraphKey, Graphs};
 #[cfg(test)]
 pub(crate) use idle::QUEUED_NS;
 pub use idle::{Between, Cause, Idle, Pieces};
-pub use kernels::{Config, KernelAggregate, KernelKey, Kernels, LaunchSums, LaunchTimes};
+pub use kernels::{Config, KernelAggregate, KernelKey, Kernels};
+pub use launches::{LaunchStacks, LaunchSums, LaunchTimes};
 pub use occupancy::{BestBlock, Occupancy, OccupancyLimit, best_block, occupancy, occupancy_limits};
 pub use rhythm::Rhythm;
 pub use sampled::{DeviceMoment, Energy, Level, SampledDevice, SampledDevices, gap_ns};
