@@ -6,7 +6,7 @@ use gputrace_collector::report::named;
 use serde_json::Value;
 
 use crate::harness::process::{Ended, finish};
-use crate::harness::tool::{Traced, gputrace, run_command};
+use crate::harness::tool::{Traced, gputrace, run, run_command};
 use crate::idle_flame::{line, program};
 use crate::python_stacks::interpreters;
 
@@ -131,4 +131,39 @@ fn launches_are_joined_with_the_line_that_launched() {
     let of_lines: Vec<&Value> = report["lines"].as_array().unwrap().iter().filter(is_loop).collect();
     assert_eq!(of_lines.len(), 1, "{:#}", report["lines"]);
     assert_eq!(of_lines[0]["launches"], report["kernels"][0]["launches"]);
+}
+
+#[test]
+fn copies_between_devices_are_by_pair() {
+    let traced = run("peer_copies").env("GPUTRACE_SIM_DEVICES", "2").succeed();
+    let report = traced.report();
+    let transfers = report["transfers"].as_array().unwrap();
+    let of = |direction: &str| transfers.iter().find(|of| of["direction"] == direction).unwrap();
+    assert_eq!(
+        (&of("gpu_to_gpu")["calls"], &of("gpu_to_gpu")["by_devices"]),
+        (&Value::from(1), &Value::Null)
+    );
+    let peers = of("peer_to_peer");
+    let pairs = peers["by_devices"].as_array().unwrap();
+    let pair = |pair: &Value| {
+        let figures = ["source_ordinal", "target_ordinal", "calls", "timed_calls", "bytes"];
+        figures.map(|name| pair[name].as_u64().unwrap())
+    };
+    assert_eq!(pairs.iter().map(pair).collect::<Vec<_>>(), [[0, 1, 3, 3, 3 << 20], [1, 0, 2, 2, 1 << 20]]);
+    assert_eq!(pairs[0]["source_uuid"], pairs[1]["target_uuid"]);
+    assert!(pairs[0]["source_uuid"].is_string() && pairs[0]["source_uuid"] != pairs[0]["target_uuid"]);
+    let sum: u64 = pairs.iter().map(|pair| pair["total_ns"].as_u64().unwrap()).sum();
+    assert_eq!(Some(sum), peers["total_ns"].as_u64());
+
+    let table = rows(&traced, "peer_copies");
+    let labels: Vec<_> = table.iter().map(|row| row["Devices"].as_str().unwrap()).collect();
+    assert_eq!(labels, ["GPU 0 to GPU 1", "GPU 1 to GPU 0"]);
+    for (row, pair) in table.iter().zip(pairs) {
+        assert_eq!((&row["Total Time (ns)"], &row["Count"]), (&pair["total_ns"], &pair["calls"]));
+    }
+    assert!(traced.summary_words().contains(" GPU 0 to GPU 1 3 "), "{}", traced.summary_words());
+    // A program without such copies has no such rows.
+    let without = run("basic").succeed();
+    assert!(!without.summary_words().contains(" to GPU "), "{}", without.summary_words());
+    assert!(rows(&without, "peer_copies").is_empty());
 }

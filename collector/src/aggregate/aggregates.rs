@@ -5,7 +5,7 @@ use gputrace_wire::cell::kind;
 
 use crate::aggregate::{
     Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, LaunchStacks, LaunchTimes, Leaf,
-    NO_DEVICE, Owner, SampledDevices, StackKey, Stacks, Streams, Transfers,
+    NO_DEVICE, Owner, PeerCopies, SampledDevices, StackKey, Stacks, Streams, Transfers,
 };
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::memory::MemoryLedger;
@@ -18,6 +18,7 @@ pub struct Aggregates {
     pub kernels: Kernels,
     pub anomalies: Anomalies,
     pub transfers: Transfers,
+    pub peers: PeerCopies,
     /// Graph launches that were recorded as a whole.
     pub graphs: Graphs,
     pub devices: Devices,
@@ -70,7 +71,10 @@ impl Sink for Aggregates {
                 self.anomalies.add(operation, device);
                 Leaf::Kernel(kernel.name)
             }
-            What::Copy { direction, bytes, source_memory, target_memory } => {
+            What::Copy { direction, bytes, source_memory, target_memory, devices } => {
+                if let Some(devices) = devices {
+                    self.peers.add(process, direction, devices, bytes, duration_ns, definitions);
+                }
                 self.transfers.copy(direction, bytes, [source_memory, target_memory], duration_ns);
                 Leaf::of_copy(direction, [source_memory, target_memory])
             }
@@ -96,6 +100,7 @@ impl Sink for Aggregates {
         self.failures.process_ends(process);
         self.memory.process_ends(process);
         self.devices.process_ends(process);
+        self.peers.process_ends(process);
     }
 }
 
@@ -190,7 +195,8 @@ mod tests {
                 direction: Direction::CpuToGpu,
                 bytes,
                 source_memory: 0,
-                target_memory: 0
+                target_memory: 0,
+                devices: None
             }),
             (0u64..500).prop_map(|bytes| What::Fill { bytes }),
             Just(What::Graph),

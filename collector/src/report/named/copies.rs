@@ -1,8 +1,8 @@
 //! The tables of copies and memsets.
 
-use super::{Cell, part, sums, with};
-use crate::report::MovedReport;
+use super::{Cell, part, sums, time, with};
 use crate::report::json::Report;
+use crate::report::{MovedReport, PeerCopyReport};
 
 /// What was moved and set, as nsys names the operations; those that did not occur are left out.
 fn moved(report: &Report) -> Vec<(&'static str, &MovedReport)> {
@@ -42,6 +42,28 @@ pub(super) fn sizes(report: &Report) -> Vec<Vec<Cell>> {
             moved.bandwidth_mbps.map_or(Cell::Missing, Cell::Figure),
         ];
         with(figures, *name)
+    };
+    all.iter().map(row).collect()
+}
+
+/// Pairs of devices, the one with the most time first.
+pub(super) fn peers(report: &Report) -> Vec<Vec<Cell>> {
+    let mut all: Vec<_> = report.transfers.iter().flat_map(|transfer| &transfer.by_devices).collect();
+    all.sort_by_key(|copies| std::cmp::Reverse((copies.moved.spread.total_ns, copies.moved.calls)));
+    let times = all.iter().filter_map(|copies| copies.moved.spread.total_ns);
+    let all_ns = times.fold(0, u64::saturating_add);
+    let row = |copies: &&PeerCopyReport| {
+        let moved = &copies.moved;
+        let figures = vec![
+            part(moved.spread.total_ns, all_ns),
+            time(moved.spread.total_ns),
+            Cell::Count(moved.calls),
+            Cell::Figure(moved.bytes as f64 / 1e6),
+            moved.bandwidth_mbps.map_or(Cell::Missing, Cell::Figure),
+            Cell::Count(copies.source_ordinal.into()),
+            Cell::Count(copies.target_ordinal.into()),
+        ];
+        with(figures, copies.text())
     };
     all.iter().map(row).collect()
 }

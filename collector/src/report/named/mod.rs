@@ -55,7 +55,7 @@ struct TableKind {
 /// Those printed where a format was chosen and no table.
 pub const DEFAULT: [&str; 4] = ["lines", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_api_sum"];
 
-static KINDS: [TableKind; 14] = [
+static KINDS: [TableKind; 15] = [
     TableKind {
         name: "findings",
         title: "What costs time, and what would help",
@@ -154,6 +154,21 @@ static KINDS: [TableKind; 14] = [
         title: "Copies and memsets by size",
         columns: &["Total (MB)", "Count", "Avg (MB)", "Bandwidth (MB/s)", "Operation"],
         rows: copies::sizes,
+    },
+    TableKind {
+        name: "peer_copies",
+        title: "Copies between devices by pair",
+        columns: &[
+            "Time (%)",
+            "Total Time (ns)",
+            "Count",
+            "Total (MB)",
+            "Bandwidth (MB/s)",
+            "From",
+            "To",
+            "Devices",
+        ],
+        rows: copies::peers,
     },
     TableKind {
         name: "cuda_api_sum",
