@@ -167,3 +167,22 @@ fn copies_between_devices_are_by_pair() {
     assert!(!without.summary_words().contains(" to GPU "), "{}", without.summary_words());
     assert!(rows(&without, "peer_copies").is_empty());
 }
+
+#[test]
+fn allocations_are_joined_with_the_line_that_allocated() {
+    let Some(traced) = planted("allocator_churn") else { return };
+    let at = format!("planted.py:{} allocator_churn", line("allocator_churn", "allocate"));
+    let table = rows(&traced, "line_alloc_sum");
+    let churn = table.iter().find(|row| row["Line"] == at.as_str()).unwrap_or_else(|| panic!("{table:?}"));
+    // 40 times 200 allocations of 8 MiB; the 200 are live together, and all are freed.
+    let mib = |count: f64| Value::from((count * 1.048_576 * 10.0).round() / 10.0);
+    let figures = ["Allocations", "Frees", "Allocated (MB)", "Live At Most (MB)", "Kind"];
+    let expected = [8_000.into(), 8_000.into(), mib(64_000.0), mib(1_600.0), "device".into()];
+    assert_eq!(figures.map(|heading| churn[heading].clone()), expected, "{churn}");
+    let report = traced.report();
+    let is_alloc = |call: &&Value| call["class"] == "alloc" || call["class"] == "free";
+    let classes = report["call_classes"].as_array().unwrap().iter().filter(is_alloc);
+    let in_calls: u64 = classes.map(|call| call["total_ns"].as_u64().unwrap()).sum();
+    let in_table: u64 = table.iter().map(|row| row["Total Time (ns)"].as_u64().unwrap()).sum();
+    assert_eq!(in_table, in_calls, "{table:?}");
+}

@@ -4,6 +4,7 @@
 //! are left out: the histograms that durations are kept in do not have them.
 //! `docs/reference/report-tables.md` lists the tables.
 
+mod allocations;
 mod copies;
 mod format;
 mod launches;
@@ -55,7 +56,7 @@ struct TableKind {
 /// Those printed where a format was chosen and no table.
 pub const DEFAULT: [&str; 4] = ["lines", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_api_sum"];
 
-static KINDS: [TableKind; 15] = [
+static KINDS: [TableKind; 16] = [
     TableKind {
         name: "findings",
         title: "What costs time, and what would help",
@@ -169,6 +170,23 @@ static KINDS: [TableKind; 15] = [
             "Devices",
         ],
         rows: copies::peers,
+    },
+    TableKind {
+        name: "line_alloc_sum",
+        title: "Allocations of the driver by line",
+        columns: &[
+            "Time (%)",
+            "Total Time (ns)",
+            "Allocations",
+            "Frees",
+            "Freed At Once",
+            "Allocated (MB)",
+            "Live At Most (MB)",
+            "PID",
+            "Kind",
+            "Line",
+        ],
+        rows: allocations::by_line,
     },
     TableKind {
         name: "cuda_api_sum",
