@@ -78,4 +78,4 @@ pub use streams::StreamReport;
 pub use switched_times::SwitchedTimesReport;
 pub use text::TextOptions;
 pub use threads::ThreadReport;
-pub use transfers::{MemoryCopyReport, MovedReport, TransferReport};
+pub use transfers::{MemoryCopyReport, MovedReport, PeerCopyReport, TransferReport};

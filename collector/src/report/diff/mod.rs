@@ -21,7 +21,7 @@ use crate::report::{DeviceTimes, Report};
 
 pub use measured::MeasuredTwice;
 pub use page::PageFormat;
-pub use rows::{ComparedRow, OnlyIn};
+pub use rows::{ComparedRow, OnlyIn, PerStep};
 
 pub const SCHEMA: &str = "gputrace-diff";
 pub const VERSION: u32 = 1;
@@ -95,7 +95,7 @@ pub struct DiffReport {
     pub failed: Vec<String>,
     pub totals: Vec<ComparedTotal>,
     pub devices: Vec<ComparedDevice>,
-    /// The one whose GPU time changed the most first.
+    /// The one whose GPU time changed the most first, by step where steps are known.
     pub kernels: Vec<ComparedRow>,
     pub lines: Vec<ComparedRow>,
     /// PyTorch's modules with those inside of them; empty if there are none.
@@ -109,10 +109,11 @@ struct TotalKind {
     of: fn(&Report) -> Option<u64>,
 }
 
-static TOTALS: [TotalKind; 10] = [
+static TOTALS: [TotalKind; 11] = [
     total("wall_time", "wall time", FigureUnit::Time, |report| Some(report.wall_ns)),
     total("active_time", "from first to last operation", FigureUnit::Time, Report::active_ns),
     total("step_time", "mean step", FigureUnit::Time, |report| report.step_ns().map(|ns| ns as u64)),
+    total("steps", "steps", FigureUnit::Count, Report::step_count),
     total("kernel_time", "kernel time", FigureUnit::Time, |report| report.kernel_ns(None)),
     total("copy_time", "copies and memsets", FigureUnit::Time, Report::moved_ns),
     total("graph_time", "graphs timed as a whole", FigureUnit::Time, |report| {

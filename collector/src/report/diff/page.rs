@@ -101,9 +101,14 @@ impl DiffReport {
     }
 
     fn parts(&self) -> Vec<PagePart> {
-        let kernels = self.rows(["Kernels", "kernel", "kernels"], &self.kernels, KERNELS_SHOWN, true);
-        let lines = self.rows(["Where", "line", "lines"], &self.lines, LINES_SHOWN, true);
-        let modules = self.rows(["Modules", "module", "modules"], &self.modules, MODULES_SHOWN, false);
+        let is_by_step = self.kernels.iter().any(|row| row.per_step.is_some());
+        let heading = |whole, by_step| if is_by_step { by_step } else { whole };
+        let kernels = [heading("Kernels", "Kernels, per step"), "kernel", "kernels"];
+        let lines = [heading("Where", "Where, per step"), "line", "lines"];
+        let modules = [heading("Modules", "Modules, per step"), "module", "modules"];
+        let kernels = self.rows(kernels, &self.kernels, KERNELS_SHOWN, true);
+        let lines = self.rows(lines, &self.lines, LINES_SHOWN, true);
+        let modules = self.rows(modules, &self.modules, MODULES_SHOWN, false);
         [Some(self.overview()), kernels, lines, modules].into_iter().flatten().collect()
     }
 
@@ -182,13 +187,14 @@ impl DiffReport {
         let mut rows: Vec<Vec<String>> = Vec::new();
         for row in changed.iter().take(shown) {
             let mut cells = vec![line_safe(&row.name).into_owned()];
-            cells.extend(self.cells(FigureUnit::Time, &row.time, row.only));
-            cells.extend([calls(row.calls.before), calls(row.calls.after)]);
+            let (time, of_calls) = row.shown();
+            cells.extend(self.cells(FigureUnit::Time, time, row.only));
+            cells.extend([calls(of_calls.before), calls(of_calls.after)]);
             rows.push(cells);
         }
         let mut rest = Vec::new();
         if let more @ 1.. = changed.len().saturating_sub(shown) {
-            let sum: f64 = changed.iter().skip(shown).filter_map(|row| row.time.difference).sum();
+            let sum: f64 = changed.iter().skip(shown).filter_map(|row| row.shown().0.difference).sum();
             let name = format!("{} that changed less", plural(more as u64, one, many));
             let sum = if add_up { signed(FigureUnit::Time, sum) } else { String::new() };
             rest.push(vec![name, String::new(), String::new(), sum]);
@@ -223,7 +229,8 @@ impl SideReport {
 fn amount(unit: FigureUnit, value: f64) -> String {
     match unit {
         FigureUnit::Time => duration(value.round().max(0.0) as u64),
-        // A mean over runs need not be a whole number.
+        // A mean over runs or steps need not be a whole number.
+        FigureUnit::Count if value > 0.0 && value < 1.0 => format!("{value:.2}"),
         FigureUnit::Count if value.fract() != 0.0 && value < 1000.0 => format!("{value:.1}"),
         FigureUnit::Count => count(value.round().max(0.0) as u64),
     }

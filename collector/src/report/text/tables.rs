@@ -258,6 +258,9 @@ impl Report {
                     }
                 }
             }
+            for copies in transfer.by_devices.iter().take(PARTS_SHOWN) {
+                add(&format!("  {}", copies.text()), &copies.moved, None);
+            }
         }
         add("memset", &self.memsets, None);
         page.table(table, false);
