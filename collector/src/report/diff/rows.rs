@@ -175,7 +175,8 @@ fn compared<K: Ord>(
     }
 }
 
-/// The row whose time changed the most first, by step where steps are known. Without device times, the one whose calls did.
+/// The row whose time changed the most first, by step where steps are known. Without device times, the one
+/// whose calls did.
 fn sort(rows: &mut [ComparedRow], has_host_times: bool) {
     let distance = |row: &ComparedRow| {
         let (time, calls) = row.shown();
