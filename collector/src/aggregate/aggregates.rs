@@ -59,6 +59,7 @@ impl Sink for Aggregates {
         let duration_ns = operation.timing.map(|timing| timing.duration_ns);
         let device = self.devices.add(operation, definitions);
         self.streams.add(operation, definitions);
+        self.anomalies.passes(operation, device);
         let is_node = operation.graph.is_some() && operation.what != What::Graph;
         self.graph_node_calls += u64::from(is_node);
         let leaf = match operation.what {

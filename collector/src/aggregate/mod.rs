@@ -23,6 +23,7 @@ mod rhythm;
 mod sampled;
 mod stacks;
 mod streams;
+mod surroundings;
 mod transfers;
 
 pub use aggregates::Aggregates;

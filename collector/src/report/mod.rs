@@ -50,7 +50,7 @@ pub(crate) mod tests;
 pub use crate::label::units::{
     bytes, bytes as readable_bytes, count as grouped_count, duration as readable_time,
 };
-pub use anomalies::{AnomaliesReport, AnomalyReport};
+pub use anomalies::{AnomaliesReport, AnomalyReport, BesideReport};
 pub use device_metrics::{
     DeviceMetricsReport, DeviceMomentReport, EnergyReport, LevelReport, ThrottledReport,
 };

@@ -1,7 +1,23 @@
-"""Kernels on two devices, copies between them."""
+"""Kernels on two devices, copies between them, and ranks of which one has more work."""
 
 from .. import machine
+from .insight import brief, findings
 from .programs import check_program
+
+
+def ranks(bench):
+    """The first finding names the rank that the other waits for; the mended twin has none of that rule."""
+    script = bench.script("torch_ranks.py")
+    found, _, took = findings(bench, "ranks", script)
+    again, _, mended = findings(bench, "ranks-mended", [*script, "mended"])
+    if not found or again is None:
+        bench.check("ranks-first", False, brief(found or []))
+        return
+    first = found[0]
+    bench.check("ranks-first", first["rule"] == "slow_rank" and "rank 1" in first["title"], f"{brief(found)}: {first['title']}")
+    bench.check("ranks-mended", not any(one["rule"] == "slow_rank" for one in again), brief(again))
+    if took and mended:
+        bench.row("ranks-gain", "INFO", f"by the stopwatch {took - mended:.4f} s of {took:.4f}, {first['saves_ns'] / 1e9:.4f} s by the finding")
 
 
 def run(bench):
@@ -13,5 +29,6 @@ def run(bench):
         "torch-second-gpu": lambda: check_program(bench, "torch-second-gpu", bench.script("torch_train.py", "--device", "1", "--steps", "5")),
         "threads": lambda: check_program(bench, "threads", [bench.programs["threads"]]),
     })
+    ranks(bench)
     for folded in sorted((bench.scratch / "traces" / "two" / "two-gpus").rglob("summary.txt")):
         bench.row("summary", "INFO", folded.read_text(errors="replace")[:500].replace("\n", " | "))
