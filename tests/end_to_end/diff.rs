@@ -236,6 +236,20 @@ fn runs_of_different_lengths_are_the_same_by_step() {
     let at = format!("planted.py:{} steps", line("steps", "first"));
     let first = compared["lines"].as_array().unwrap().iter().find(|row| row["name"] == at.as_str()).unwrap();
     assert_eq!(sides(&first["per_step"]["time"]), (Some(200_000.0), Some(200_000.0)));
+    // Each operation has one stack, so the stacks add up to the whole.
+    let stacks = compared["stacks"].as_array().unwrap();
+    let of = |name: &str| {
+        compared["totals"].as_array().unwrap().iter().find(|total| total["name"] == name).unwrap()
+    };
+    let sum: f64 = stacks.iter().map(|row| row["time"]["difference"].as_f64().unwrap()).sum();
+    assert_eq!(
+        (Some(sum), &compared["stacks_left_out"]),
+        (of("kernel_time")["difference"].as_f64(), &0.into())
+    );
+    assert!(stacks.iter().all(|row| row["per_step"]["calls"]["before"].is_f64()), "{stacks:#?}");
+    let is_tiny = |row: &&Value| row["name"].as_str().unwrap().ends_with(";tiny");
+    assert!(stacks.iter().filter(is_tiny).count() >= 3, "{stacks:#?}");
     let page = diff(&[], &[&short.output, &long.output]).expect_code(0).stdout;
+    assert!(page.contains("Stacks, per step"), "{page}");
     assert!(page.contains("Kernels, per step") && page.contains("2 kernels the same"), "{page}");
 }

@@ -8,6 +8,7 @@ mod measured;
 mod notes;
 mod page;
 mod rows;
+mod stacks;
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,8 @@ use crate::report::{DeviceTimes, Report};
 
 pub use measured::MeasuredTwice;
 pub use page::PageFormat;
-pub use rows::{ComparedRow, OnlyIn, PerStep};
+pub use rows::{ComparedRow, OnlyIn, PerStep, RunSums};
+pub use stacks::{SideStacks, StackOfRun};
 
 pub const SCHEMA: &str = "gputrace-diff";
 pub const VERSION: u32 = 1;
@@ -100,6 +102,11 @@ pub struct DiffReport {
     pub lines: Vec<ComparedRow>,
     /// PyTorch's modules with those inside of them; empty if there are none.
     pub modules: Vec<ComparedRow>,
+    /// The stacks that changed the most; their names are frames from the root on, joined by `;`.
+    pub stacks: Vec<ComparedRow>,
+    /// Stacks that changed less than those.
+    pub stacks_left_out: u64,
+    pub stacks_the_same: u64,
 }
 
 struct TotalKind {
@@ -155,6 +162,9 @@ impl DiffReport {
             kernels: rows::kernels(before, after),
             lines: rows::lines(before, after),
             modules: rows::modules(before, after),
+            stacks: Vec::new(),
+            stacks_left_out: 0,
+            stacks_the_same: 0,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::label::units::{count, duration};
 use crate::names::{line_safe, short_command};
+use crate::report::diff::stacks::innermost_first;
 use crate::report::diff::{ComparedRow, DiffReport, FigureUnit, MeasuredTwice, OnlyIn, SideReport};
 use crate::report::named::markdown_safe;
 use crate::report::table::{Table, fit};
@@ -11,6 +12,7 @@ use crate::report::words::{dash, plural};
 const KERNELS_SHOWN: usize = 15;
 const LINES_SHOWN: usize = 10;
 const MODULES_SHOWN: usize = 8;
+const STACKS_SHOWN: usize = 5;
 /// The least change of a cause of idle time that is shown, as a share of the wall time.
 const CAUSE_SHARE_MIN: f64 = 0.001;
 const WIDTH_MIN: usize = 60;
@@ -109,7 +111,28 @@ impl DiffReport {
         let kernels = self.rows(kernels, &self.kernels, KERNELS_SHOWN, true);
         let lines = self.rows(lines, &self.lines, LINES_SHOWN, true);
         let modules = self.rows(modules, &self.modules, MODULES_SHOWN, false);
-        [Some(self.overview()), kernels, lines, modules].into_iter().flatten().collect()
+        // Without lines a stack is little more than its kernel.
+        let stacks = (!self.lines.is_empty() && !self.stacks.is_empty())
+            .then(|| self.stacks_part(heading("Stacks", "Stacks, per step")));
+        [Some(self.overview()), kernels, lines, modules, stacks].into_iter().flatten().collect()
+    }
+
+    /// The stacks that changed the most, each with its innermost frame first.
+    fn stacks_part(&self, heading: &'static str) -> PagePart {
+        let shown = self.stacks.iter().take(STACKS_SHOWN).cloned();
+        let shown: Vec<ComparedRow> =
+            shown.map(|row| ComparedRow { name: innermost_first(&row.name), ..row }).collect();
+        let (header, mut rows) = self
+            .rows([heading, "stack", "stacks"], &shown, STACKS_SHOWN, false)
+            .map_or_else(|| (self.header(heading, &CALLS), Vec::new()), |part| (part.header, part.rows));
+        let less = self.stacks_left_out.saturating_add(self.stacks.len().saturating_sub(STACKS_SHOWN) as u64);
+        if less > 0 {
+            rows.push(vec![format!("{} that changed less", plural(less, "stack", "stacks"))]);
+        }
+        if self.stacks_the_same > 0 {
+            rows.push(vec![format!("{} the same", plural(self.stacks_the_same, "stack", "stacks"))]);
+        }
+        PagePart { header, rows }
     }
 
     fn header(&self, first: &'static str, last: &[&'static str]) -> Vec<&'static str> {

@@ -1,5 +1,6 @@
-//! Kernels, lines and modules of both sides, joined row by row.
+//! Kernels, lines, modules and stacks of both sides, joined row by row.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
@@ -67,12 +68,12 @@ impl ComparedRow {
     }
 }
 
-/// What one run has of a row.
+/// What one run has of a row. The sums of several are added.
 #[derive(Clone, Copy, Debug, Default)]
-struct RunSums {
-    ns: Option<u64>,
-    calls: u64,
-    host_ns: u64,
+pub struct RunSums {
+    pub ns: Option<u64>,
+    pub calls: u64,
+    pub host_ns: u64,
 }
 
 impl RunSums {
@@ -91,7 +92,7 @@ type ByRun = BTreeMap<usize, RunSums>;
 
 /// The runs of one side.
 #[derive(Debug)]
-struct SideSums<K> {
+pub(super) struct SideSums<K> {
     rows: BTreeMap<K, ByRun>,
     /// By run, whether device times are known.
     timed: Vec<bool>,
@@ -101,14 +102,24 @@ struct SideSums<K> {
 
 impl<K: Ord> SideSums<K> {
     fn new(runs: &[Report], sums: impl Fn(&Report, &mut dyn FnMut(K, RunSums))) -> SideSums<K> {
-        let mut rows: BTreeMap<K, ByRun> = BTreeMap::new();
+        let mut side = SideSums::empty(runs);
         for (run, report) in runs.iter().enumerate() {
-            sums(report, &mut |key, sums| {
-                rows.entry(key).or_default().entry(run).or_default().add(sums);
-            });
+            sums(report, &mut |key, sums| side.add(run, key, sums));
         }
+        side
+    }
+
+    pub(super) fn add(&mut self, run: usize, key: K, sums: RunSums) {
+        self.rows.entry(key).or_default().entry(run).or_default().add(sums);
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.rows.keys()
+    }
+
+    pub(super) fn empty(runs: &[Report]) -> SideSums<K> {
         SideSums {
-            rows,
+            rows: BTreeMap::new(),
             timed: runs.iter().map(Report::has_device_times).collect(),
             steps: runs.iter().map(Report::step_count).collect(),
         }
@@ -137,7 +148,7 @@ impl<K: Ord> SideSums<K> {
 type Figure = fn(RunSums, bool) -> Option<u64>;
 
 /// Joins a row of each side; at least one of them is there.
-fn compared<K: Ord>(
+pub(super) fn compared<K: Ord>(
     name: String,
     [before, after]: [&SideSums<K>; 2],
     [key_before, key_after]: [&K; 2],
@@ -177,19 +188,19 @@ fn compared<K: Ord>(
 
 /// The row whose time changed the most first, by step where steps are known. Without device times, the one
 /// whose calls did.
-fn sort(rows: &mut [ComparedRow], has_host_times: bool) {
+pub(super) fn by_change(a: &ComparedRow, b: &ComparedRow, has_host_times: bool) -> Ordering {
     let distance = |row: &ComparedRow| {
         let (time, calls) = row.shown();
         let host_time = row.per_step.map_or(row.host_time, |step| step.host_time);
         let host = host_time.filter(|_| has_host_times && time.difference.is_none());
         [time.distance(), host.map_or(0.0, |time| time.distance()), calls.distance()]
     };
-    rows.sort_by(|a, b| {
-        let by_distance = distance(b).into_iter().zip(distance(a)).map(|(b, a)| b.total_cmp(&a));
-        by_distance
-            .fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
-            .then_with(|| a.name.cmp(&b.name))
-    });
+    let by_distance = distance(b).into_iter().zip(distance(a)).map(|(b, a)| b.total_cmp(&a));
+    by_distance.fold(Ordering::Equal, Ordering::then).then_with(|| a.name.cmp(&b.name))
+}
+
+fn sort(rows: &mut [ComparedRow], has_host_times: bool) {
+    rows.sort_by(|a, b| by_change(a, b, has_host_times));
 }
 
 /// Kernels by their full names: short ones are unique in one report only.

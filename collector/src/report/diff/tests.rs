@@ -129,6 +129,45 @@ fn runs_of_different_lengths_are_compared_by_step() {
     assert!(!page.contains("per step"), "{page}");
 }
 
+/// Stacks of one run: the kernel's name and its time.
+fn stacks_of(all: impl IntoIterator<Item = (String, u64)>) -> Vec<Vec<StackOfRun>> {
+    let of_run = all.into_iter().map(|(kernel, ns)| {
+        let frames = ["python", "step net.py:32", kernel.as_str()].map(std::sync::Arc::from);
+        (frames.to_vec(), RunSums { ns: Some(ns), calls: 50, host_ns: 0 })
+    });
+    vec![of_run.collect()]
+}
+
+#[test]
+fn stacks_that_changed_the_most_are_kept() {
+    let (old, new) = (run(0, 0, 0), run(0, 0, 0));
+    let [old, new] = [[old], [new]];
+    let mut diff = DiffReport::new(&old, &new);
+    let stacks =
+        |extra_ns: u64| stacks_of((0..300).map(|at| (format!("kernel_{at}"), 5_000 + at * extra_ns)));
+    let (before, after) = (stacks(0), stacks(50));
+    let side = |runs, stacks| SideStacks { runs, stacks };
+    diff.add_stacks(side(&old, &before), side(&new, &after));
+    assert_eq!((diff.stacks.len(), diff.stacks_left_out, diff.stacks_the_same), (200, 99, 1));
+    let first = &diff.stacks[0];
+    assert_eq!((first.name.as_str(), first.only), ("python;step net.py:32;kernel_299", None));
+    assert_eq!((first.time.difference, first.host_time), (Some(299.0 * 50.0), None));
+    assert_eq!(first.per_step.unwrap().time.difference, Some(299.0));
+    let page = diff.to_page(PageFormat::Text { width: 120 });
+    assert!(page.contains("Stacks, per step"), "{page}");
+    assert!(page.contains("kernel_299 < step net.py:32 < python"), "{page}");
+    assert!(page.contains("294 stacks that changed less") && page.contains("1 stack the same"), "{page}");
+    assert!(diff.to_page(PageFormat::Markdown).contains("| Stacks, per step |"));
+    // A stack that one side alone has, and no stacks at all.
+    let mut diff = DiffReport::new(&old, &new);
+    let lost = stacks_of([("lost".to_owned(), 7)]);
+    diff.add_stacks(side(&old, &lost), side(&new, &[]));
+    assert_eq!((diff.stacks[0].only, diff.stacks[0].time.difference), (Some(OnlyIn::Before), Some(-7.0)));
+    let mut diff = DiffReport::new(&old, &new);
+    diff.add_stacks(side(&old, &[]), side(&new, &[]));
+    assert!(!diff.to_page(PageFormat::Text { width: 80 }).contains("Stacks"));
+}
+
 #[test]
 fn pages_keep_to_the_width() {
     let mut diff = DiffReport::new(&[run(0, 0, 0), run(0, 9, 0)], &[run(7, 4_000, 20), run(7, 5_000, 19)]);
