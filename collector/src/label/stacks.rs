@@ -188,12 +188,12 @@ impl<'a> StackNames<'a> {
     /// Replaces each run of frames that are the same in all programs by one frame.
     fn with_machinery_folded(&mut self, mut frames: Vec<StackFrame>) -> Vec<StackFrame> {
         let unknown = self.lines.get(self.roles.len()..).unwrap_or_default();
-        self.roles.extend(unknown.iter().map(|line| machinery::role(&line.path)));
+        self.roles.extend(unknown.iter().map(|line| machinery::role(&line.path, &line.function)));
         let roles = frames.iter().map(|frame| match frame {
             StackFrame::Line(number) => self.roles.get(*number).copied().unwrap_or(FrameRole::Other),
             _ => FrameRole::Other,
         });
-        for (run, text) in machinery::runs(roles).into_iter().rev() {
+        for (run, text) in machinery::runs(&roles.collect::<Vec<_>>()).into_iter().rev() {
             frames.splice(run, [StackFrame::Named(text.into())]);
         }
         frames
