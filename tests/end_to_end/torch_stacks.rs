@@ -387,6 +387,15 @@ fn operators_are_frames_on_request() {
         let caller = at(minor, "operators", "operators");
         let stack = format!("pt_autograd_0 > {caller} > [autograd] > MmBackward0 > aten::linear > aten::mm");
         expect(&traced, what, "first", &[(stack, 1)]);
+        let report = traced.report();
+        let of = |name: &str| {
+            let list = report["operators"]["list"].as_array().unwrap();
+            let row = list.iter().find(|row| row["name"] == name).unwrap();
+            ["calls", "backward_calls", "self_calls"].map(|field| row[field].as_u64().unwrap())
+        };
+        assert_eq!((of("aten::linear"), of("aten::mm")), ([1, 1, 0], [1, 1, 1]), "{what}");
+        assert_eq!(report["operators"]["outside"]["calls"], 2, "{what}");
+        assert!(traced.read("summary.txt").contains("\nOperators (PyTorch) "), "{what}");
         let without = self::traced(python, &[], folder, &["operators"]);
         let stack = format!("pt_autograd_0 > {caller} > [autograd] > MmBackward0");
         expect(&without, what, "first", &[(stack, 1)]);

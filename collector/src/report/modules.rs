@@ -1,13 +1,12 @@
 //! GPU time by PyTorch module: the classes whose `forward` a stack is inside of.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, StackKey, Weight};
-use crate::label::{Labels, is_backward, modules};
+use crate::aggregate::{Aggregates, Weight};
+use crate::label::{Labels, ModuleFrame, StackFrame, StackNames, modules};
+use crate::report::inside::{InsideOf, InsideSums, inside};
 use crate::report::json::{device_ns, share};
 
 /// The modules of a program that has some.
@@ -58,21 +57,6 @@ pub struct ModuleReport {
 /// A class, and the short name of its file.
 type ModuleKey = (Arc<str>, Arc<str>);
 
-#[derive(Clone, Copy, Default)]
-struct ModuleSums {
-    under: Weight,
-    backward: Weight,
-    itself: Weight,
-    host: Weight,
-}
-
-#[derive(Default)]
-struct AllSums {
-    by_module: FxHashMap<ModuleKey, ModuleSums>,
-    backward: Weight,
-    outside: Weight,
-}
-
 /// A module is named for operations only if it launched this part of them.
 const MOST: f64 = 0.8;
 
@@ -89,78 +73,36 @@ impl ModulesReport {
 
 /// `None` where no stack is inside of a module.
 pub(super) fn modules_report(aggregates: &Aggregates, labels: &mut Labels<'_>) -> Option<ModulesReport> {
-    let mut sums = AllSums::default();
-    add(&aggregates.device_stacks.sorted(), labels, &mut sums, |of, weight, is| {
-        of.under.add(if is.new { weight } else { Weight::default() });
-        of.backward.add(if is.new && is.backward { weight } else { Weight::default() });
-        of.itself.add(if is.innermost { weight } else { Weight::default() });
+    let InsideOf { by_key, backward, outside } = inside(aggregates, labels, |stacks, frames| {
+        let found = modules(stacks, frames).into_iter();
+        found.filter_map(|module| Some((module.class.into(), file_of(stacks, frames, &module)?))).collect()
     });
-    let AllSums { backward, outside, .. } = sums;
-    add(&aggregates.host_stacks.sorted(), labels, &mut sums, |of, weight, is| {
-        of.host.add(if is.new { weight } else { Weight::default() });
-    });
-    if sums.by_module.is_empty() {
+    if by_key.is_empty() {
         return None;
     }
     let all_ns = aggregates.device_stacks.total_ns();
     let mut list: Vec<ModuleReport> =
-        sums.by_module.into_iter().map(|(key, sums)| module_report(&key, &sums, all_ns)).collect();
+        by_key.into_iter().map(|(key, sums)| module_report(&key, &sums, all_ns)).collect();
     list.sort_by(|a, b| {
         let weight = |module: &ModuleReport| (module.total_ns, module.calls, module.host_calls);
         weight(b).cmp(&weight(a)).then_with(|| (&a.class, &a.file).cmp(&(&b.class, &b.file)))
     });
-    let outside_of = |weight: Weight| {
+    let [backward, outside] = [backward, outside].map(|weight| OutsideReport::new(weight, all_ns));
+    Some(ModulesReport { list, backward, outside })
+}
+
+fn file_of(stacks: &StackNames<'_>, frames: &[StackFrame], module: &ModuleFrame<'_>) -> Option<Arc<str>> {
+    Some(stacks.line(frames.get(module.at)?)?.file.clone())
+}
+
+impl OutsideReport {
+    pub(super) fn new(weight: Weight, all_ns: u64) -> OutsideReport {
         let total_ns = device_ns(weight);
         OutsideReport { calls: weight.count, total_ns, share: share(total_ns, all_ns) }
-    };
-    Some(ModulesReport { list, backward: outside_of(backward), outside: outside_of(outside) })
-}
-
-/// What a stack is to one of the modules that it is inside of.
-#[derive(Clone, Copy)]
-struct InsideModule {
-    /// Whether no module of the same class is further out.
-    new: bool,
-    innermost: bool,
-    backward: bool,
-}
-
-/// Calls `put` with each weight and the sums of each module that its stack is inside of.
-fn add(
-    weights: &[(StackKey, Weight)],
-    labels: &mut Labels<'_>,
-    to: &mut AllSums,
-    put: impl Fn(&mut ModuleSums, Weight, InsideModule),
-) {
-    let mut by_stack: BTreeMap<(u32, u32), Weight> = BTreeMap::new();
-    for (key, weight) in weights {
-        by_stack.entry((key.process, key.stack)).or_default().add(*weight);
-    }
-    let mut seen: FxHashSet<ModuleKey> = FxHashSet::default();
-    for ((process, stack), weight) in by_stack {
-        let frames = labels.stacks.frames(process, stack);
-        let (found, backward) = (modules(&labels.stacks, &frames), is_backward(&frames));
-        if found.is_empty() {
-            let side = if backward { &mut to.backward } else { &mut to.outside };
-            side.add(weight);
-            continue;
-        }
-        // A module may be inside of one of its own class.
-        seen.clear();
-        let innermost = found.len() - 1;
-        for (index, module) in found.iter().enumerate() {
-            let Some(line) = frames.get(module.at).and_then(|frame| labels.stacks.line(frame)) else {
-                continue;
-            };
-            let key = (Arc::from(module.class), line.file.clone());
-            let new = seen.insert(key.clone());
-            let is = InsideModule { new, innermost: index == innermost, backward };
-            put(to.by_module.entry(key).or_default(), weight, is);
-        }
     }
 }
 
-fn module_report((class, file): &ModuleKey, sums: &ModuleSums, all_ns: u64) -> ModuleReport {
+fn module_report((class, file): &ModuleKey, sums: &InsideSums, all_ns: u64) -> ModuleReport {
     ModuleReport {
         class: class.to_string(),
         file: file.to_string(),

@@ -7,6 +7,7 @@
 mod allocations;
 mod copies;
 mod format;
+mod inside;
 mod launches;
 
 use std::fmt;
@@ -56,7 +57,7 @@ struct TableKind {
 /// Those printed where a format was chosen and no table.
 pub const DEFAULT: [&str; 4] = ["lines", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_api_sum"];
 
-static KINDS: [TableKind; 16] = [
+static KINDS: [TableKind; 17] = [
     TableKind {
         name: "findings",
         title: "What costs time, and what would help",
@@ -84,7 +85,24 @@ static KINDS: [TableKind; 16] = [
             "Host Time (ns)",
             "Module",
         ],
-        rows: modules,
+        rows: inside::modules,
+    },
+    TableKind {
+        name: "torch_ops",
+        title: "GPU time by PyTorch operator",
+        columns: &[
+            "Time (%)",
+            "Total Time (ns)",
+            "Operations",
+            "Backward Time (ns)",
+            "Backward Operations",
+            "Self Time (ns)",
+            "Self Operations",
+            "Host Calls",
+            "Host Time (ns)",
+            "Operator",
+        ],
+        rows: inside::operators,
     },
     TableKind {
         name: "cuda_gpu_kern_sum",
@@ -336,32 +354,6 @@ fn lines(report: &Report) -> Vec<Vec<Cell>> {
             with(figures, location(&line.location))
         })
         .collect()
-}
-
-/// Modules with those inside of them, and then what no module is known of.
-fn modules(report: &Report) -> Vec<Vec<Cell>> {
-    let Some(modules) = &report.modules else { return Vec::new() };
-    let row = |module: &crate::report::ModuleReport| {
-        let figures = vec![
-            percent(module.share),
-            time(module.total_ns),
-            Cell::Count(module.calls),
-            time(module.backward_ns),
-            Cell::Count(module.backward_calls),
-            time(module.self_ns),
-            Cell::Count(module.self_calls),
-            Cell::Count(module.host_calls),
-            Cell::Count(module.host_total_ns),
-        ];
-        with(figures, format!("{} {}", module.class, module.file))
-    };
-    let outside = [("(backward pass)", modules.backward), ("(no module)", modules.outside)];
-    let outside = outside.into_iter().filter(|(_, of)| of.calls > 0).map(|(name, of)| {
-        let mut figures = vec![percent(of.share), time(of.total_ns), Cell::Count(of.calls)];
-        figures.resize(9, Cell::Missing);
-        with(figures, name)
-    });
-    modules.list.iter().map(row).chain(outside).collect()
 }
 
 fn kernels(report: &Report) -> Vec<Vec<Cell>> {
