@@ -37,8 +37,8 @@ pub enum Counts {
     Within,
 }
 
-/// A node's number and its thread, by where references are counted: `sequence_nr_` and `thread_id_`, the same
-/// from 2.0 to 2.15.
+/// A node's number and its thread, by where references are counted: `sequence_nr_` and `thread_id_`. Read in
+/// 2.11 and 2.15; the sources before have them in the same order.
 const MAKER_BESIDE: (u64, u64) = (24, 48);
 const MAKER_WITHIN: (u64, u64) = (16, 40);
 

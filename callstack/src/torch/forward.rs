@@ -9,8 +9,8 @@
 //! frames that these two share are its own, and both are returned.
 //!
 //! PyTorch has no function that returns the number or the thread of a node as it executes. They are read at
-//! offsets that have been the same in all versions of each form. A wrong offset would find nothing: the
-//! number has to be one that is stored, with all 32 bits, and the thread one that was seen.
+//! offsets. A wrong offset would find nothing: the number has to be one that is stored, with all 32 bits, and
+//! the thread one that was seen.
 //!
 //! Memory is bounded: the last 65 536 nodes of each of at most 16 threads, 512 KiB each, touched where used.
 //! Stacks are stored on threads that called `backward()` before ([`super::may_be_asked`] says why), so a
