@@ -29,7 +29,7 @@ mod transfers;
 pub use aggregates::Aggregates;
 pub use anomalies::{Anomalies, KernelOutliers, Outlier};
 pub use busy::Busy;
-pub use calls::{CallAggregate, CallClass, CallKey, Calls, ModuleLoads};
+pub use calls::{CallAggregate, CallClass, CallKey, Calls};
 pub use devices::{DeviceAggregate, DeviceTime, Devices};
 pub use durations::Durations;
 pub use failure::{Failure, FailureKey};

@@ -1,8 +1,8 @@
 //! PyTorch's modules in a stack: `LlamaModel`, `LlamaDecoderLayer`, `LlamaAttention`.
 //!
-//! PyTorch calls every module through `Module._call_impl`, which stacks show as one frame. The module's class is
-//! in the qualified name of its `forward`, the next frame or, where hooks or decorators lie between, one before
-//! the next such call. Qualified names are there from CPython 3.11 on.
+//! PyTorch calls every module through `Module._call_impl`, which stacks show as one frame. The module's class
+//! is in the qualified name of its `forward`, the next frame or, where hooks or decorators lie between, one
+//! before the next such call. Qualified names are there from CPython 3.11 on.
 
 use crate::label::machinery::MODULE_CALL;
 use crate::label::{StackFrame, StackNames};

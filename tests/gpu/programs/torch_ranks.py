@@ -12,7 +12,7 @@ import torch
 import torch.distributed as distributed
 import torch.multiprocessing as multiprocessing
 
-STEPS = 60
+STEPS = 600
 
 
 def train(rank, meeting, layers):
