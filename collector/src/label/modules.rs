@@ -1,16 +1,13 @@
 //! PyTorch's modules in a stack: `LlamaModel`, `LlamaDecoderLayer`, `LlamaAttention`.
 //!
-//! PyTorch calls every module through `Module._call_impl`. The module's class is in the qualified name of its
-//! `forward`, the next frame or, where hooks or decorators lie between, one before the next such call.
-//! Qualified names are there from CPython 3.11 on.
+//! PyTorch calls every module through `Module._call_impl`, which stacks show as one frame. The module's class
+//! is in the qualified name of its `forward`, the next frame or, where hooks or decorators lie between, one
+//! before the next such call. Qualified names are there from CPython 3.11 on.
 
+use crate::label::machinery::{AUTOGRAD, MODULE_CALL};
 use crate::label::{StackFrame, StackNames};
 
-const CALLER_FILE: &str = "/torch/nn/modules/module.py";
-const CALLER: &str = "_call_impl";
 const METHOD: &str = ".forward";
-/// The frame between the line that called `backward()` and the node of the backward pass.
-const BACKWARD: &str = "[autograd]";
 
 /// A module that a stack is inside of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,10 +22,12 @@ pub fn modules<'s>(stacks: &'s StackNames<'_>, frames: &[StackFrame]) -> Vec<Mod
     let mut found = Vec::new();
     let mut is_called = false;
     for (at, frame) in frames.iter().enumerate() {
-        let Some(line) = stacks.line(frame) else { continue };
-        if line.function.ends_with(CALLER) && line.path.ends_with(CALLER_FILE) {
+        if matches!(frame, StackFrame::Named(text) if &**text == MODULE_CALL) {
             is_called = true;
-        } else if let Some(class) = class_of(&line.function).filter(|_| is_called) {
+            continue;
+        }
+        let Some(line) = stacks.line(frame) else { continue };
+        if let Some(class) = class_of(&line.function).filter(|_| is_called) {
             found.push(ModuleFrame { at, class });
             is_called = false;
         }
@@ -36,9 +35,9 @@ pub fn modules<'s>(stacks: &'s StackNames<'_>, frames: &[StackFrame]) -> Vec<Mod
     found
 }
 
-/// Whether these are the frames of a backward pass. Those of the forward pass are not known in it.
+/// Whether these are the frames of a backward pass.
 pub fn is_backward(frames: &[StackFrame]) -> bool {
-    frames.iter().any(|frame| matches!(frame, StackFrame::Named(text) if &**text == BACKWARD))
+    frames.iter().any(|frame| matches!(frame, StackFrame::Named(text) if &**text == AUTOGRAD))
 }
 
 /// `Net` of `Net.forward`, also where the class was made in a function: `build.<locals>.Net.forward`.

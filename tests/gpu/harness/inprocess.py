@@ -10,6 +10,7 @@ import random
 import select
 import shutil
 import socket
+import statistics
 import subprocess
 import time
 
@@ -21,7 +22,7 @@ OFF = {"device-times": "off", "stacks": "off", "torch-ops": "off"}
 STATES = {
     BASE: None,
     "hooks": OFF,
-    "hooks, Python stacks": {**OFF, "stacks": "python"},
+    "hooks with stacks": {**OFF, "stacks": "python"},
     "full without stacks": {**OFF, "device-times": "on"},
     "full": {**OFF, "device-times": "on", "stacks": "python"},
     "torch-ops": {**OFF, "device-times": "on", "stacks": "python", "torch-ops": "on"},
@@ -109,11 +110,11 @@ class InProcess:
         self.is_paused = False
 
     def block(self, state, steps):
-        """Measures at least so many steps, and 100 ms: (steps, ns)."""
+        """Measures at least so many steps, and 100 ms: (steps, ns, each step's ns, each step's processor time)."""
         self.say(f"measure {steps} {BLOCK_MS} {state}")
-        word, done, ns = self.line().split()
+        word, done, ns, *each = self.line().split()
         assert word == "BLOCK"
-        return int(done), int(ns)
+        return int(done), int(ns), *([int(one) for one in part.split(",")] for part in each)
 
     def end(self):
         self.child.stdin.close()
@@ -125,7 +126,8 @@ class InProcess:
 
 
 def measure(gputrace, command, options, states, switches, seed, scratch, serial, until):
-    """One process: its blocks as (seconds, state, steps, ns), and what was wrong."""
+    """One process: its blocks as (seconds, state, steps, ns, each step's ns, and in Python each step's processor time, seconds that the switch took),
+    and what was wrong."""
     draw = random.Random(seed)
     traced, blocks, wrong, begin, state = InProcess(gputrace, command, options, scratch, serial), [], None, time.monotonic(), None
     try:
@@ -133,9 +135,10 @@ def measure(gputrace, command, options, states, switches, seed, scratch, serial,
             raise Failed("the program did not begin with READY")
         while len(blocks) < switches and time.monotonic() < until:
             state = draw.choice([other for other in states if other != state])
+            from_s = time.monotonic()
             traced.switch(state, states[state])
-            steps, ns = traced.block(state, draw.randint(STEPS_MIN, STEPS_MAX))
-            blocks.append((round(time.monotonic() - begin, 3), state, steps, ns))
+            took_s = time.monotonic() - from_s
+            blocks.append((round(time.monotonic() - begin, 3), state, *traced.block(state, draw.randint(STEPS_MIN, STEPS_MAX)), round(took_s, 4)))
     except (Failed, OSError, ValueError, KeyError) as error:
         wrong = f"after {len(blocks)} switches: {error}"
     code = traced.end()
@@ -149,29 +152,57 @@ def measure(gputrace, command, options, states, switches, seed, scratch, serial,
     return blocks, wrong
 
 
+def quartile(times):
+    """The lower quartile: what else runs on the machine makes some steps slower, and none faster."""
+    times = sorted(times)
+    at = (len(times) - 1) / 4
+    before, part = int(at), at % 1
+    return times[before] * (1 - part) + times[min(before + 1, len(times) - 1)] * part
+
+
 def summarize(name, states, processes):
-    """The figures of a workload, by state."""
-    found = paired.pooled([paired.of_process([(state, ns / steps) for _, state, steps, ns in blocks], BASE) for blocks in processes])
+    """The figures of a workload, by state: of the lower quartiles of the blocks, and of their means."""
+    def effects(of_block):
+        return paired.pooled([paired.of_process([(block[1], of_block(block[4])) for block in blocks], BASE) for blocks in processes])
+
+    found, means = effects(quartile), effects(statistics.fmean)
     every = [block for blocks in processes for block in blocks]
-    base = sorted(ns / steps for _, state, steps, ns in every if state == BASE)
+    base = sorted(quartile(block[4]) for block in every if block[1] == BASE)
     rows = []
     for state in states:
-        figures = {"workload": name, "state": state, "blocks": sum(block[1] == state for block in every), "steps": sum(block[2] for block in every if block[1] == state)}
+        of_state = [block for block in every if block[1] == state]
+        figures = {"workload": name, "state": state, "blocks": len(of_state), "steps": sum(block[2] for block in of_state), "mean": means.get(state)}
         if state == BASE and base:
             figures["step_us"] = base[len(base) // 2] / 1e3
         rows.append({**figures, **found.get(state, {})})
     return rows
 
 
+def pool(files):
+    """The figures of several runs' in-process.json together."""
+    blocks, states = {}, {}
+    for file in files:
+        run = json.loads(file.read_text(encoding="utf-8"))
+        for row in run["figures"]:
+            known = states.setdefault(row["workload"], [])
+            known += [row["state"]] * (row["state"] not in known)
+        for workload, processes in run["blocks"].items():
+            blocks.setdefault(workload, []).extend(processes)
+    return [row for workload, processes in blocks.items() for row in summarize(workload, states[workload], processes)]
+
+
+def effect(found):
+    return f"{found['ratio']:.3f} [{found['low']:.3f}–{found['high']:.3f}]"
+
+
 def markdown(rows):
-    lines = ["| workload | state | to paused, 95 % | µs a step | blocks | steps |", "|---|---|---|---:|---:|---:|"]
+    lines = ["| workload | state | to paused, 95 % | by the mean step | µs a step | blocks | steps |", "|---|---|---|---|---:|---:|---:|"]
     base_us = {row["workload"]: row.get("step_us") for row in rows if row["state"] == BASE}
     for row in rows:
         us = base_us.get(row["workload"])
         if "ratio" in row:
-            effect = f"{row['ratio']:.4f} [{row['low']:.4f}–{row['high']:.4f}]"
-            step = f"{us * (row['ratio'] - 1):+.1f}" if us else ""
+            cells = [effect(row), effect(row["mean"]) if row["mean"] else "", f"{us * (row['ratio'] - 1):+.1f}" if us else ""]
         else:
-            effect, step = ("1", f"{us:.1f}") if row["state"] == BASE and us else ("not measured", "")
-        lines.append(f"| {row['workload']} | {row['state']} | {effect} | {step} | {row['blocks']:,} | {row['steps']:,} |")
+            cells = ["1", "1", f"{us:.1f}"] if row["state"] == BASE and us else ["not measured", "", ""]
+        lines.append(f"| {row['workload']} | {row['state']} | {' | '.join(cells)} | {row['blocks']:,} | {row['steps']:,} |")
     return "\n".join(lines)

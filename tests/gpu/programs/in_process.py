@@ -2,7 +2,8 @@
 
 It prints READY once it is warm. Between two steps it looks for a line on stdin:
 
-    measure STEPS MS STATE   two more steps, then at least so many steps and ms, whose time it prints: BLOCK STEPS NS
+    measure STEPS MS STATE   two more steps, then at least so many steps and ms. It prints: BLOCK STEPS NS, then each
+                             step's time in ns, and each step's processor time of this thread, with commas
     profiler on|off          begins or ends torch.profiler, and prints DONE
 
 small, graph, gpu: as in torch_bench.py. llama: eager decoding with the Llama of transformers (8 layers of 256, random weights), four
@@ -118,11 +119,13 @@ def main():
         else:
             _, steps, ms, state = line.split(" ", 3)
             step(), step()
-            done, begin = 0, time.perf_counter_ns()
-            while done < int(steps) or time.perf_counter_ns() - begin < int(ms) * 1_000_000:
+            walls, threads = [time.perf_counter_ns()], [time.thread_time_ns()]
+            while len(walls) <= int(steps) or walls[-1] - walls[0] < int(ms) * 1_000_000:
                 step()
-                done += 1
-            print(f"BLOCK {done} {time.perf_counter_ns() - begin}", flush=True)
+                walls.append(time.perf_counter_ns())
+                threads.append(time.thread_time_ns())
+            of_steps = (",".join(str(after - before) for before, after in zip(times, times[1:])) for times in (walls, threads))
+            print(f"BLOCK {len(walls) - 1} {walls[-1] - walls[0]}", *of_steps, flush=True)
 
 
 sys.exit(main())

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <poll.h>
+#include <vector>
 
 __global__ void empty() {}
 
@@ -31,9 +32,11 @@ int main() {
     long steps = 0, ms = 0, done = 0;
     if (sscanf(line, "measure %ld %ld", &steps, &ms) != 2) return 2;
     step(), step();
-    const long long begin = now_ns();
-    for (; done < steps || now_ns() - begin < ms * 1000000; done++) step();
-    printf("BLOCK %ld %lld\n", done, now_ns() - begin);
+    std::vector<long long> times = {now_ns()};
+    for (; done < steps || times.back() - times.front() < ms * 1000000; done++) step(), times.push_back(now_ns());
+    printf("BLOCK %ld %lld ", done, times.back() - times.front());
+    for (long at = 0; at < done; at++) printf(at ? ",%lld" : "%lld", times[at + 1] - times[at]);
+    putchar('\n');
     fflush(stdout);
   }
 }
