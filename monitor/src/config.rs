@@ -19,8 +19,8 @@ pub struct MonitorConfig {
     /// lowered.
     pub load_interval: Duration,
     /// Between two readings of temperatures and fan, and of what has not changed for five readings: memory,
-    /// which takes NVIDIA's driver longer, and why clocks are lowered. Other clocks, the performance state and the video
-    /// engines' utilisation are read a quarter as often, the link a fiftieth.
+    /// which takes NVIDIA's driver longer, and why clocks are lowered. Other clocks, the performance state
+    /// and the video engines' utilisation are read a quarter as often, the link a fiftieth.
     pub sensor_interval: Duration,
     /// Between two readings of what takes a driver long (PCIe throughput: over 20 ms each way); `None`:
     /// never.

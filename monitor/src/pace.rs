@@ -54,7 +54,7 @@ pub struct Adaptive<T> {
 }
 
 /// So many readings without a change, and a value is read seldom.
-const SETTLED: u32 = 5;
+const STEADY_AFTER: u32 = 5;
 
 impl<T: PartialEq> Adaptive<T> {
     pub fn new(often: Duration, seldom: Duration) -> Adaptive<T> {
@@ -69,7 +69,7 @@ impl<T: PartialEq> Adaptive<T> {
     pub fn set(&mut self, value: T) {
         let is_same = self.paced.last.as_ref().is_some_and(|(_, last)| *last == value);
         self.unchanged = if is_same { self.unchanged.saturating_add(1) } else { 0 };
-        self.paced.every = Some(if self.unchanged < SETTLED { self.often } else { self.seldom });
+        self.paced.every = Some(if self.unchanged < STEADY_AFTER { self.often } else { self.seldom });
         self.paced.set(value);
     }
 
@@ -133,7 +133,7 @@ mod tests {
             value.set(number);
             assert!(!is_due_after(&value, 80) && is_due_after(&value, 100), "{number}");
         }
-        for reading in 1..SETTLED {
+        for reading in 1..STEADY_AFTER {
             value.set(19);
             assert!(is_due_after(&value, 100), "reading {reading} after the last change");
         }
@@ -150,16 +150,16 @@ mod tests {
     #[test]
     fn hurried_and_cleared_values_are_read_often_again() {
         let mut value = Adaptive::new(Duration::from_secs(100), Duration::from_secs(500));
-        let settle = |value: &mut Adaptive<u32>| {
-            (0..=SETTLED).for_each(|_| value.set(7));
+        let repeat = |value: &mut Adaptive<u32>| {
+            (0..=STEADY_AFTER).for_each(|_| value.set(7));
             assert!(!is_due_after(value, 400));
         };
-        settle(&mut value);
+        repeat(&mut value);
         value.hurry();
         assert!(is_due_after(&value, 0));
         value.set(7);
         assert!(is_due_after(&value, 100));
-        settle(&mut value);
+        repeat(&mut value);
         value.clear();
         assert!(is_due_after(&value, 0) && value.get(Instant::now()).is_none());
     }
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn value_that_is_always_read_seldom_is_never_read_more_often() {
         let mut value = Adaptive::new(Duration::from_secs(500), Duration::from_secs(100));
-        (0..=SETTLED).for_each(|_| value.set(7));
+        (0..=STEADY_AFTER).for_each(|_| value.set(7));
         assert!(!is_due_after(&value, 400) && is_due_after(&value, 500));
     }
 }

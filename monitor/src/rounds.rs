@@ -3,8 +3,8 @@
 //!
 //! A call that does not return must stop its own device's samples only. So another thread looks now and then
 //! whether a round is stuck. Then the stuck device is left to its own thread from there on, and a new thread
-//! takes over the rounds; the stuck one ends once its call returns. Rounds that end with no call under way put
-//! that look off, so the watching thread does not wake up while all devices answer.
+//! takes over the rounds; the stuck one ends once its call returns. A round that ends with no call under way
+//! puts that look off, so the watching thread does not wake up while all devices answer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;
