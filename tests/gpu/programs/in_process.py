@@ -2,8 +2,10 @@
 
 It prints READY once it is warm. Between two steps it looks for a line on stdin:
 
-    measure STEPS MS STATE   two more steps, then at least so many steps and ms, whose time it prints: BLOCK STEPS NS
+    measure STEPS MS STATE   two more steps, then at least so many steps and ms, whose times it prints: BLOCK {"ns": […], "cpu_ns": […]},
+                             each step's time and the processor time that its thread took
     profiler on|off          begins or ends torch.profiler, and prints DONE
+    client on|off LIBRARY    begins or ends a CUPTI client (tests/gpu/cupti_client.c), and prints DONE or what it refused
 
 small, graph, gpu: as in torch_bench.py. llama: eager decoding with the Llama of transformers (8 layers of 256, random weights), four
 tokens a step. tiny: kernels by the driver's own interface, also on the simulated device; --plant STATE=SHARE makes its steps longer in that
@@ -11,6 +13,7 @@ state, and --drift SHARE makes them longer with time, as tests of the benchmark 
 """
 import argparse
 import ctypes
+import json
 import os
 import select
 import sys
@@ -95,6 +98,11 @@ class Input:
         return line.decode()
 
 
+def client(is_on, library):
+    status = ctypes.CDLL(library).cupti_client_switch(int(is_on))
+    return f"cupti client: error {status}" if status else "DONE"
+
+
 def main():
     global state
     step, warm_up = {"llama": llama, "tiny": tiny}.get(options.workload, of_torch_bench)()
@@ -115,14 +123,22 @@ def main():
         elif line == "profiler off":
             profiler.stop()
             print("DONE", flush=True)
+        elif line.startswith("client "):
+            _, word, library = line.split(" ", 2)
+            print(client(word == "on", library), flush=True)
         else:
             _, steps, ms, state = line.split(" ", 3)
             step(), step()
-            done, begin = 0, time.perf_counter_ns()
-            while done < int(steps) or time.perf_counter_ns() - begin < int(ms) * 1_000_000:
+            times, cpu = [], []
+            begin, used = time.perf_counter_ns(), time.thread_time_ns()
+            until = begin + int(ms) * 1_000_000
+            while len(times) < int(steps) or begin < until:
                 step()
-                done += 1
-            print(f"BLOCK {done} {time.perf_counter_ns() - begin}", flush=True)
+                now, used_now = time.perf_counter_ns(), time.thread_time_ns()
+                times.append(now - begin)
+                cpu.append(used_now - used)
+                begin, used = now, used_now
+            print("BLOCK " + json.dumps({"ns": times, "cpu_ns": cpu}), flush=True)
 
 
 sys.exit(main())
