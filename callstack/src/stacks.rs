@@ -50,9 +50,9 @@ const NAME_SLOTS: usize = 1 << 14;
 const AUTOGRAD: &[u8] = b"[autograd]";
 /// The C++ type of nodes that are written in Python.
 const PYTHON_NODE: &[u8] = b"N5torch8autograd6PyNodeE";
-/// Pairs reserved for what precedes a thread's own frames: the calling stack, [`AUTOGRAD`], the node and
-/// the mark of a cut.
-const PAIRS_BEFORE: usize = 4;
+/// Pairs reserved for what precedes a thread's own frames: the calling stack, [`AUTOGRAD`], the stacks of the
+/// forward pass, the node and the mark of a cut.
+const PAIRS_BEFORE: usize = 5;
 /// Threads that can define a stack at the same moment; a definition takes some microseconds.
 const STACK_BUFFERS: usize = 8;
 /// How often a thread tries to take one of these buffers.
@@ -193,6 +193,9 @@ impl Stacks {
                 stack
             }
         };
+        if around.is_none() && stack != 0 {
+            torch::calls(session.generation, stack);
+        }
         (stack, works)
     }
 
@@ -368,6 +371,10 @@ impl Stacks {
                 let name = self.name(session, node.hash, node::readable(node.mangled(), text));
                 put(&mut first, name, u64::from(name == 0));
             }
+            let [before, after] = around.made_between;
+            if before != 0 {
+                put(&mut first, before, after.into());
+            }
             let autograd = self.name(session, u64::MAX, AUTOGRAD);
             put(&mut first, autograd, u64::from(autograd == 0));
             if around.caller != 0 {
@@ -414,6 +421,11 @@ impl Beside<'_> {
 #[inline(never)]
 fn with_pass(own: u64, around: &Around) -> u64 {
     let node = around.node.map_or(0, |node| node.hash);
-    // The calling stack is folded in as one frame of its own kind.
-    fold(fold(own, u64::from(around.caller) | 1 << 63), node).max(1)
+    let [before, after] = around.made_between;
+    // The calling stack is folded in as one frame of its own kind, and so are the two of the forward pass.
+    let inside = match before {
+        0 => own,
+        _ => fold(own, u64::from(before) << 32 | u64::from(after)),
+    };
+    fold(fold(inside, u64::from(around.caller) | 1 << 63), node).max(1)
 }

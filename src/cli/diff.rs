@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Command, value_parser};
-use gputrace_collector::flame::{Flame, FlameDifference};
-use gputrace_collector::report::diff::{DiffReport, PageFormat};
+use gputrace_collector::flame::{Flame, FlameDifference, FlameWeight, SharedRoots};
+use gputrace_collector::report::diff::{DiffReport, PageFormat, RunSums, SideStacks, StackOfRun};
 use gputrace_collector::report::{Report, TextOptions};
 
 use crate::cli::analysis::page_width;
@@ -85,6 +85,10 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     }
     let (before, after) = (Side::read("before", before)?, Side::read("after", after)?);
     let mut diff = DiffReport::new(&before.reports, &after.reports);
+    let roots = SharedRoots::new(&before.flames, &after.flames);
+    let [old, new] = [&before.flames, &after.flames].map(|flames| stacks(flames, &roots));
+    let side = |runs, stacks| SideStacks { runs, stacks };
+    diff.add_stacks(side(&before.reports, &old), side(&after.reports, &new));
     diff.notes.extend(before.left_out.into_iter().chain(after.left_out));
     diff.failed = fail_on::check_sides(&conditions, &before.reports, &after.reports);
     if let Some(drawing) = drawing {
@@ -155,6 +159,20 @@ impl Side {
             false => Ok(side),
         }
     }
+}
+
+/// The stacks of each run.
+fn stacks(flames: &[Flame], roots: &SharedRoots) -> Vec<Vec<StackOfRun>> {
+    let of_run = |flame: &Flame| {
+        let is_host = flame.weight == FlameWeight::Host;
+        let lines = flame.lines.iter().map(|line| {
+            let frames = roots.frames(line).into_iter().map(|frame| frame.text).collect();
+            let (ns, host_ns) = if is_host { (None, line.ns) } else { (Some(line.ns), 0) };
+            (frames, RunSums { ns, calls: line.calls, host_ns })
+        });
+        lines.collect()
+    };
+    flames.iter().map(of_run).collect()
 }
 
 /// Why a trace would spoil a mean over several.

@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use crate::harness::folder::Folder;
 use crate::harness::process::{Ended, finish};
-use crate::harness::tool::{gputrace, report, run};
+use crate::harness::tool::{gputrace, report, run, run_command};
+use crate::idle_flame::{line, program};
+use crate::python_stacks::interpreters;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(format!("{name}-h200.gputrace"))
@@ -217,4 +219,37 @@ fn drawing_has_both_sides() {
     fs::copy(&old, &copy).unwrap();
     diff(&["--flame", copy.to_str().unwrap()], &[&copy, &new]).expect_code(2);
     assert_eq!(fs::read(&copy).unwrap(), fs::read(&old).unwrap());
+}
+
+#[test]
+fn runs_of_different_lengths_are_the_same_by_step() {
+    let Some((_, python)) = interpreters("diff").pop() else { return };
+    let of = |function| run_command(&python).arg(program()).arg(function).succeed();
+    let (short, long) = (of("steps"), of("more_steps"));
+    let compared = json(&diff(&["--format", "json"], &[&short.output, &long.output]).expect_code(0));
+    let steps = compared["totals"].as_array().unwrap().iter().find(|total| total["name"] == "steps").unwrap();
+    assert_eq!(sides(steps), (Some(30.0), Some(45.0)));
+    let tiny = compared["kernels"].as_array().unwrap().iter().find(|row| row["name"] == "tiny").unwrap();
+    assert_eq!(sides(&tiny["calls"]), (Some(30.0 * 9.0), Some(45.0 * 9.0)));
+    assert_eq!(sides(&tiny["per_step"]["calls"]), (Some(9.0), Some(9.0)));
+    assert_eq!(sides(&tiny["per_step"]["time"]), (Some(9.0 * 1_600.0), Some(9.0 * 1_600.0)));
+    let at = format!("planted.py:{} steps", line("steps", "first"));
+    let first = compared["lines"].as_array().unwrap().iter().find(|row| row["name"] == at.as_str()).unwrap();
+    assert_eq!(sides(&first["per_step"]["time"]), (Some(200_000.0), Some(200_000.0)));
+    // Each operation has one stack, so the stacks add up to the whole.
+    let stacks = compared["stacks"].as_array().unwrap();
+    let of = |name: &str| {
+        compared["totals"].as_array().unwrap().iter().find(|total| total["name"] == name).unwrap()
+    };
+    let sum: f64 = stacks.iter().map(|row| row["time"]["difference"].as_f64().unwrap()).sum();
+    assert_eq!(
+        (Some(sum), &compared["stacks_left_out"]),
+        (of("kernel_time")["difference"].as_f64(), &0.into())
+    );
+    assert!(stacks.iter().all(|row| row["per_step"]["calls"]["before"].is_f64()), "{stacks:#?}");
+    let is_tiny = |row: &&Value| row["name"].as_str().unwrap().ends_with(";tiny");
+    assert!(stacks.iter().filter(is_tiny).count() >= 3, "{stacks:#?}");
+    let page = diff(&[], &[&short.output, &long.output]).expect_code(0).stdout;
+    assert!(page.contains("Stacks, per step"), "{page}");
+    assert!(page.contains("Kernels, per step") && page.contains("2 kernels the same"), "{page}");
 }

@@ -83,7 +83,7 @@ fn commands_of_the_first_trace_guide_run() {
 
 #[test]
 fn commands_of_the_guide_to_findings_run() {
-    commands_run(include_str!("../../docs/guide/findings.md"), 1);
+    commands_run(include_str!("../../docs/guide/findings.md"), 3);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn commands_of_the_monitoring_guide_run() {
 
 #[test]
 fn commands_of_the_memory_guide_run() {
-    commands_run(include_str!("../../docs/guide/memory.md"), 8);
+    commands_run(include_str!("../../docs/guide/memory.md"), 9);
 }
 
 #[test]

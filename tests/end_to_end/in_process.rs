@@ -34,7 +34,7 @@ fn planted_cost_of_one_state_is_found_in_spite_of_a_drift() {
     let figures = written["figures"].as_array().unwrap();
     assert_eq!(figures.len(), 7 + usize::from(has_gcc), "{figures:#?}");
     for state in figures.iter().filter(|state| state["state"] != "paused") {
-        assert!(state["mean"]["ratio"].is_number() && state["cpu"]["ratio"].is_number(), "{state}");
+        assert!(state["mean"]["ratio"].is_number() && state["thread"]["ratio"].is_number(), "{state}");
         let ratio = state["ratio"].as_f64().unwrap();
         let [low, high] = ["low", "high"].map(|end| state[end].as_f64().unwrap());
         assert!(low <= ratio && ratio <= high, "{state}");
@@ -51,8 +51,7 @@ fn planted_cost_of_one_state_is_found_in_spite_of_a_drift() {
     assert_eq!(finish(&mut pool).expect_code(0).stdout.trim(), shown.trim());
 }
 
-/// With the one-sided noise of a shared machine, intervals contain the planted effects, and those of the
-/// fastest half of a block's steps are the narrower ones.
+/// Where a machine's speed wanders from block to block, intervals contain the planted effects.
 #[test]
 fn intervals_contain_planted_effects_in_the_noise_of_a_shared_machine() {
     if Command::new("python3").arg("--version").output().is_err() {
@@ -61,6 +60,6 @@ fn intervals_contain_planted_effects_in_the_noise_of_a_shared_machine() {
     let mut trial = clean_command("python3");
     trial.env("PYTHONDONTWRITEBYTECODE", "1");
     trial.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu"));
-    let ended = finish(trial.args(["-m", "harness.paired_synthetic", "200"])).expect_code(0);
-    assert!(ended.stdout.contains("fastest half"), "{}", ended.stdout);
+    let ended = finish(trial.args(["-m", "harness.paired_synthetic", "300"])).expect_code(0);
+    assert!(ended.stdout.contains("contain the effect"), "{}", ended.stdout);
 }

@@ -61,7 +61,7 @@ fn modules_have_the_time_of_what_they_launched() {
     let mut table = gputrace();
     table.args(["report", "--report", "torch_modules", "--format", "csv"]).arg(traced.trace());
     let table = finish(&mut table).expect_code(0).stdout;
-    assert!(table.contains(",180000,18,60000,6,"), "{table}");
+    assert!(table.contains(",180000,18,0,0,60000,6,"), "{table}");
 }
 
 #[test]

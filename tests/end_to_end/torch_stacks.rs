@@ -132,6 +132,52 @@ fn launches_of_the_engine_s_thread_are_charged_to_the_line_that_called_backward(
 }
 
 #[test]
+fn backward_pass_has_the_frames_of_the_forward_pass() {
+    let test = "torch_stacks::backward_pass_has_the_frames_of_the_forward_pass";
+    each(test, |minor, python, folder, what| {
+        let traced = traced(python, &[], folder, &["forward"]);
+        let passes = format!("pt_autograd_0 > {} > [autograd]", at(minor, "forward", "forward"));
+        let (block, line) =
+            (at(minor, "forward", "in block"), at(minor, "forward.<locals>.block", "of block"));
+        expect(&traced, what, "one", &[(format!("{passes} > {block} > {line} > MmBackward0"), 1)]);
+        // The operator between two others launched nothing: what these two share is known.
+        expect(&traced, what, "two", &[(format!("{passes} > {block} > MmBackward0"), 1)]);
+        // A thread that never called `backward()`, whose nodes have numbers that the other's have too.
+        let other = at(minor, "forward", "another thread's");
+        expect(&traced, what, "other", &[(format!("pt_autograd_0 > {other} > [autograd] > MmBackward0"), 1)]);
+        // The operator's own launches and the backward pass's are one line's.
+        let report = traced.report();
+        let rows = report["lines"].as_array().unwrap();
+        let of_line = rows.iter().find(|row| row["line"] == self::line("of block") as u64).unwrap();
+        assert_eq!(of_line["charged_ns"], 20_000, "{what}: {of_line:#}");
+    });
+}
+
+#[test]
+fn steps_are_those_of_the_thread_that_calls_backward() {
+    let test = "torch_stacks::steps_are_those_of_the_thread_that_calls_backward";
+    let Some((_, python)) = newest(test) else { return };
+    let report = traced(&python, &[], &engine(FORMS[0]), &["steps"]).report();
+    let [steps] = &report["steps"].as_array().unwrap()[..] else { panic!("{:#}", report["steps"]) };
+    assert_eq!(
+        (&steps["steps"], &steps["first_line"]["line"]),
+        (&8.into(), &line("step").into()),
+        "{steps:#}"
+    );
+}
+
+#[test]
+fn node_of_another_layout_has_no_forward_pass() {
+    let test = "torch_stacks::node_of_another_layout_has_no_forward_pass";
+    let Some((minor, python)) = newest(test) else { return };
+    let traced = traced(&python, &[], &engine(&["-DODD"]), &["forward"]);
+    let stack = format!("pt_autograd_0 > {} > [autograd] > MmBackward0", at(minor, "forward", "forward"));
+    for kernel in ["one", "two", "first"] {
+        expect(&traced, "another layout", kernel, &[(stack.clone(), 1)]);
+    }
+}
+
+#[test]
 fn nodes_in_python_and_nested_passes_are_under_the_outer_call() {
     let test = "torch_stacks::nodes_in_python_and_nested_passes_are_under_the_outer_call";
     each(test, |minor, python, folder, what| {
@@ -341,6 +387,15 @@ fn operators_are_frames_on_request() {
         let caller = at(minor, "operators", "operators");
         let stack = format!("pt_autograd_0 > {caller} > [autograd] > MmBackward0 > aten::linear > aten::mm");
         expect(&traced, what, "first", &[(stack, 1)]);
+        let report = traced.report();
+        let of = |name: &str| {
+            let list = report["operators"]["list"].as_array().unwrap();
+            let row = list.iter().find(|row| row["name"] == name).unwrap();
+            ["calls", "backward_calls", "self_calls"].map(|field| row[field].as_u64().unwrap())
+        };
+        assert_eq!((of("aten::linear"), of("aten::mm")), ([1, 1, 0], [1, 1, 1]), "{what}");
+        assert_eq!(report["operators"]["outside"]["calls"], 2, "{what}");
+        assert!(traced.read("summary.txt").contains("\nOperators (PyTorch) "), "{what}");
         let without = self::traced(python, &[], folder, &["operators"]);
         let stack = format!("pt_autograd_0 > {caller} > [autograd] > MmBackward0");
         expect(&without, what, "first", &[(stack, 1)]);
@@ -411,8 +466,14 @@ fn pytorch_itself_has_its_stacks() {
     let again = line("again");
     expect("inner", &[&again, &autograd, &autograd, &line("node"), &launch]);
     expect("ranged", &[&line("ranged"), &launch, &"my range"]);
+    // All passes but a thread's first have the frames of the forward pass, and the operator's.
     for kernel in ["one", "two"] {
-        expect(kernel, &[&line("threads"), &autograd, &line("node"), &launch]);
+        let (first, node) =
+            (format!("{} > {autograd}", line("threads")), format!("{} > {launch}", line("node")));
+        let forward = format!("{} > {launch} > Launch", line("forward"));
+        let mut found = stacks(kernel);
+        found.sort_by_key(String::len);
+        assert_eq!(found, [format!("{first} > {node}"), format!("{first} > {forward} > {node}")], "{kernel}");
     }
     // Run once as the program runs, and once as it is run again for the backward pass.
     let recomputed = stacks("recomputed");

@@ -64,8 +64,8 @@ def busy():
         LAUNCH["step"]()
 
 
-def steps():
-    for step in range(30):
+def steps(number=30):
+    for step in range(number):
         time.sleep(0.05 if step == 10 else 0.005)
         LAUNCH["step"]()  # first
         LAUNCH["tiny"]()
@@ -73,6 +73,10 @@ def steps():
             LAUNCH["tiny"]()
             LAUNCH["tiny"]()
         LAUNCH["step"]()
+
+
+def more_steps():
+    steps(45)
 
 
 def long_busy():
@@ -102,7 +106,7 @@ def tiny_kernels_mended():
 
 def sync_in_loop():
     for _ in range(300):
-        LAUNCH["step"]()
+        LAUNCH["step"]()  # launch
         CUDA.cuStreamSynchronize(STREAM)  # wait
         sum(range(3_000))
 

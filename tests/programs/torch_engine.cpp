@@ -3,7 +3,7 @@
 //
 // Compiled twice, as PyTorch is: libtorch_cpu, and with -DPYTHON libtorch_python, which calls the first by its
 // symbols and is called by programs. -DINTRUSIVE has nodes count their references themselves, as versions after
-// 2.11 do; -DODD has a callback's description in another order than any version, and keeps a pass's number where nobody
+// 2.11 do; -DODD has a callback's description and a node in another order than any version, and keeps a pass's number where nobody
 // looks for it; -DNAMELESS gives the engine's threads no names, as versions before 2.6 do.
 #include <array>
 #include <atomic>
@@ -70,12 +70,18 @@ void removeCallback(unsigned long);
 std::optional<StepCallbacks> getStepCallbacksUnlessEmpty(RecordScope);
 
 struct RecordFunction {
+    static uint64_t currentThreadId();
     RecordFunction(const char *name, RecordScope);
     virtual ~RecordFunction();
     const char *name() const;
     std::string text;
     std::vector<End> ends;
 };
+
+namespace sequence_number {
+uint64_t peek();
+uint64_t get_and_increment();
+} // namespace sequence_number
 
 } // namespace at
 
@@ -111,10 +117,26 @@ template <class T, class N = detail::intrusive_target_default_null_type<T>> clas
 namespace torch {
 namespace autograd {
 
-struct Node {
-    virtual ~Node() = default;
+#ifdef INTRUSIVE
+struct Counted {
+    virtual ~Counted() = default;
     /// The upper half counts weak references.
     std::atomic<uint64_t> references{uint64_t(1) << 32};
+};
+#else
+struct Counted : std::enable_shared_from_this<Counted> {
+    virtual ~Counted() = default;
+};
+#endif
+
+struct Node : Counted {
+#ifdef ODD
+    void *odd = nullptr;
+#endif
+    uint64_t sequence_nr = at::sequence_number::get_and_increment();
+    uint64_t topological_nr = 7;
+    bool has_parent = true;
+    uint64_t thread_id = at::RecordFunction::currentThreadId();
     void *function = nullptr;
     bool on_caller = false;
     virtual void run();
@@ -154,6 +176,8 @@ const std::unordered_map<Node *, int> *get_current_graph_task_exec_info();
 NodePointer get_current_node();
 uint64_t next_id();
 void put_after(void *function);
+void put_made(NodePointer);
+NodePointer take_made();
 
 #ifndef PYTHON
 
@@ -174,6 +198,21 @@ NodePointer get_current_node() { return current_node; }
 uint64_t next_id() {
     static std::atomic<uint64_t> next{0};
     return next++;
+}
+
+static std::mutex of_made;
+static std::deque<NodePointer> made;
+
+void put_made(NodePointer node) {
+    std::lock_guard<std::mutex> lock(of_made);
+    made.push_back(node);
+}
+
+NodePointer take_made() {
+    std::lock_guard<std::mutex> lock(of_made);
+    auto node = made.front();
+    made.pop_front();
+    return node;
 }
 
 static void launch(void *function) {
@@ -314,6 +353,18 @@ extern "C" void unnoticed(const std::shared_ptr<GraphTask> *task, InputBuffer *i
 #ifndef PYTHON
 namespace at {
 
+namespace sequence_number {
+static thread_local uint64_t next = 0;
+uint64_t peek() { return next; }
+uint64_t get_and_increment() { return next++; }
+} // namespace sequence_number
+
+uint64_t RecordFunction::currentThreadId() {
+    static std::atomic<uint64_t> last{0};
+    static thread_local uint64_t own = 0;
+    return own ? own : own = ++last;
+}
+
 static std::mutex mutex;
 static std::vector<RecordFunctionCallback> callbacks;
 static std::vector<bool> removed;
@@ -398,8 +449,15 @@ static struct {
     std::condition_variable left;
 } place;
 
+/// An operator: a node is made, and after it the function is launched, if there is one.
+extern "C" __attribute__((visibility("default"))) void forward(void *function) {
+    put_made(NodePointer(new generated::MmBackward0));
+    if (function && cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr))
+        _exit(9);
+}
+
 /// A backward pass of so many nodes, one a letter: m, a and h launch the next of `functions`, M on the calling thread
-/// itself; p calls back; t throws. `how`: s has the pass where the last such one was, u too, and is past the symbol. 1 where a
+/// itself, and f too, which is the next of the nodes that operators made; p calls back; t throws. `how`: s has the pass where the last such one was, u too, and is past the symbol. 1 where a
 /// node threw.
 extern "C" __attribute__((visibility("default"))) int backward(const char *nodes, void **functions,
                                                                void (*callback)(void), char how) {
@@ -422,6 +480,12 @@ extern "C" __attribute__((visibility("default"))) int backward(const char *nodes
     task->id = next_id();
     InputBuffer inputs;
     for (const char *each = nodes; *each; each++) {
+        if (*each == 'f') {
+            auto operators = take_made();
+            operators.get()->function = *functions++;
+            inputs.nodes.push_back(operators);
+            continue;
+        }
         Node *node;
         switch (*each) {
         case 'a':

@@ -35,7 +35,8 @@ def start():
     device = ctypes.c_int()
     ok(CUDA.cuInit(0))
     ok(CUDA.cuDeviceGet(ctypes.byref(device), 0))
-    ok(CUDA.cuCtxSetCurrent(handle(CUDA.cuDevicePrimaryCtxRetain, device)))
+    FUNCTIONS["context"] = handle(CUDA.cuDevicePrimaryCtxRetain, device)
+    ok(CUDA.cuCtxSetCurrent(FUNCTIONS["context"]))
     module = handle(CUDA.cuModuleLoadData, PTX.encode())
     for name in KERNELS:
         FUNCTIONS[name] = handle(CUDA.cuModuleGetFunction, module, name.encode())
@@ -45,6 +46,7 @@ class Engine:
     def __init__(self, folder, mode=ctypes.DEFAULT_MODE):
         self.library = ctypes.CDLL(os.path.join(folder, "libtorch_python.so"), mode)
         self.library.backward.argtypes = [ctypes.c_char_p, ctypes.c_void_p, CALLBACK, ctypes.c_char]
+        self.library.forward.argtypes = [ctypes.c_void_p]
         self.library.range_begin.restype = ctypes.c_void_p
         self.library.range_end.argtypes = [ctypes.c_void_p]
 
@@ -64,6 +66,39 @@ def train(engine):
     first, second = engine.prepared("mah", ["first", "second", "third"]), engine.prepared("mM", ["other", "on_caller"])
     ok(first())  # first
     ok(second())  # second
+
+
+def forward(engine):
+    """Operators, and the nodes that they make."""
+    operator = engine.library.forward
+    ok(engine.prepared("", [])())
+
+    def block():
+        operator(FUNCTIONS["early"])  # of block
+        operator(None)
+        operator(FUNCTIONS["early"])
+
+    block()  # in block
+    ok(engine.prepared("fff", ["one", "two", "first"])())  # forward
+
+    def other():
+        ok(CUDA.cuCtxSetCurrent(FUNCTIONS["context"]))
+        operator(FUNCTIONS["late"])
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    ok(engine.prepared("f", ["other"])())  # another thread's
+
+
+def steps(engine):
+    """The engine's thread launches more than the one that makes the steps."""
+    operator = engine.library.forward
+    for _ in range(8):
+        operator(FUNCTIONS["early"])  # step
+        operator(FUNCTIONS["late"])
+        operator(FUNCTIONS["other"])
+        ok(engine.prepared("ffmmmm", ["one", "two", "first", "second", "third", "alone"])())
 
 
 def custom(engine):

@@ -164,7 +164,9 @@ pub mod graph {
 ///
 /// Definition 0 marks missing frames; its position is their number, or 0 if they were not counted. A stack
 /// that was cut for its depth begins with such a pair. If the first pair names a `STACK` of a smaller id,
-/// the pair means all frames of that stack.
+/// the pair means all frames of that stack. One later pair can name another `STACK` of a smaller id in place
+/// of a code, and a third one in place of a position: it means the frames that begin both, without those that
+/// the stack has already. They are the forward pass of what runs in a backward pass.
 pub mod stack {
     /// The most pairs of a stack.
     pub const FRAMES_MAX: usize = 512;

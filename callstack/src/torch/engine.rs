@@ -23,6 +23,11 @@ pub type Inside = unsafe extern "C" fn() -> *const c_void;
 /// the address in the first argument.
 pub type CurrentNode = unsafe extern "C" fn(*mut [u64; 2]) -> *mut [u64; 2];
 
+/// `uint64_t at::sequence_number::peek()`: the number of the next node that the calling thread makes.
+pub type NextNode = unsafe extern "C" fn() -> u64;
+/// `uint64_t at::RecordFunction::currentThreadId()`: PyTorch's own number of the calling thread.
+pub type ThreadNumber = unsafe extern "C" fn() -> u64;
+
 /// Where a node's references are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Counts {
@@ -31,6 +36,11 @@ pub enum Counts {
     /// In the node itself: the lower half of 64 bits.
     Within,
 }
+
+/// A node's number and its thread, by where references are counted: `sequence_nr_` and `thread_id_`. Read in
+/// 2.11 and 2.15; the sources before have them in the same order.
+const MAKER_BESIDE: (u64, u64) = (24, 48);
+const MAKER_WITHIN: (u64, u64) = (16, 40);
 
 /// How many passes are checked: no other word would equal the number of all of them.
 const LOOKS: u32 = 8;
@@ -47,7 +57,17 @@ pub struct Functions {
     pub number: Number,
     pub inside: Inside,
     pub node: Option<CurrentNode>,
+    pub next_node: Option<NextNode>,
+    pub thread: Option<ThreadNumber>,
     pub counts: Counts,
+}
+
+/// What identifies a node: its number among those that the thread made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Maker {
+    pub number: u64,
+    /// PyTorch's number of the thread that made the node.
+    pub thread: u64,
 }
 
 #[derive(Debug)]
@@ -173,9 +193,22 @@ impl Engine {
         unsafe { (self.functions.inside)() as u64 }
     }
 
-    /// The node that the thread executes. The engine holds two references until the node is done, so the
-    /// reference that is added and dropped here is never the first or the last one.
-    pub fn node(&self) -> Option<GradNode> {
+    /// The number of the next node that the calling thread makes.
+    #[inline(always)]
+    pub fn next_node(&self) -> Option<u64> {
+        // SAFETY: PyTorch's function of that type; it reads a thread-local.
+        self.functions.next_node.map(|next_node| unsafe { next_node() })
+    }
+
+    /// PyTorch's number of the calling thread.
+    pub fn thread(&self) -> Option<u64> {
+        // SAFETY: as above.
+        self.functions.thread.map(|thread| unsafe { thread() })
+    }
+
+    /// The node that the thread executes, and who made it. The engine holds two references until the node is
+    /// done, so the reference that is added and dropped here is never the first or the last one.
+    pub fn node(&self) -> Option<(GradNode, Maker)> {
         let mut held = [0u64; 2];
         // SAFETY: as above; what is returned fits in two words.
         unsafe { (self.functions.node?)(&mut held) };
@@ -183,7 +216,8 @@ impl Engine {
         if node == 0 {
             return None;
         }
-        // SAFETY: the node is live, and so is what counts its references.
+        // SAFETY: the node is live, and so is what counts its references. Every node has more bytes than are
+        // read of it here.
         unsafe {
             match self.functions.counts {
                 Counts::Beside if beside != 0 => {
@@ -196,7 +230,13 @@ impl Engine {
                     count.fetch_sub(1, Ordering::AcqRel);
                 }
             }
-            GradNode::read(node)
+            let (number, thread) = match self.functions.counts {
+                Counts::Beside => MAKER_BESIDE,
+                Counts::Within => MAKER_WITHIN,
+            };
+            let word = |offset: u64| ((node + offset) as *const u64).read();
+            let maker = Maker { number: word(number), thread: word(thread) };
+            Some((GradNode::read(node)?, maker))
         }
     }
 }
@@ -209,7 +249,7 @@ pub(super) mod tests {
 
     /// An object whose virtual table leads to a name, with its count, and a count in a separate block.
     struct Object {
-        words: [u64; 2],
+        words: [u64; 7],
         beside: [u64; 2],
         table: [u64; 2],
         description: [u64; 2],
@@ -246,7 +286,7 @@ pub(super) mod tests {
     fn node_s_references_are_as_many_as_before() {
         let name = b"N5torch8autograd14AccumulateGradE\0";
         let mut object = Box::new(Object {
-            words: [0, 1 << 63 | 1 << 32 | 2],
+            words: [0, 1 << 63 | 1 << 32 | 2, 21, 31, 0, 22, 32],
             beside: [0, 1 << 32 | 2],
             table: [0; 2],
             description: [0, name.as_ptr() as u64],
@@ -256,12 +296,22 @@ pub(super) mod tests {
         let (node, beside) = (object.words.as_ptr() as u64, object.beside.as_ptr() as u64);
         for counts in [Counts::Beside, Counts::Within] {
             let execute = core::ptr::null();
-            let engine = Engine::new(Functions { execute, number, inside, node: Some(current), counts });
+            let engine = Engine::new(Functions {
+                execute,
+                number,
+                inside,
+                node: Some(current),
+                next_node: None,
+                thread: None,
+                counts,
+            });
             let second = if counts == Counts::Beside { beside } else { 0 };
             // SAFETY: the thread's own.
             HELD.with(|held| unsafe { *held.get() = [node, second] });
-            let read = engine.node().unwrap();
+            let (read, maker) = engine.node().unwrap();
             assert_eq!(read.mangled(), &name[..name.len() - 1]);
+            let number = if counts == Counts::Beside { 31 } else { 21 };
+            assert_eq!(maker, Maker { number, thread: number + 1 });
             // SAFETY: the object lives; the engine wrote to it by its address.
             let after = unsafe {
                 (object.words.as_ptr().add(1).read_volatile(), object.beside.as_ptr().add(1).read_volatile())
@@ -275,7 +325,15 @@ pub(super) mod tests {
     }
     fn engine_of_none() -> Engine {
         let execute = core::ptr::null();
-        Engine::new(Functions { execute, number, inside, node: None, counts: Counts::Beside })
+        Engine::new(Functions {
+            execute,
+            number,
+            inside,
+            node: None,
+            next_node: None,
+            thread: None,
+            counts: Counts::Beside,
+        })
     }
 
     #[test]

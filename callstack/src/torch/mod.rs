@@ -1,25 +1,29 @@
-//! PyTorch: which call of `backward()` a thread works for, and which node it executes.
+//! PyTorch: which call of `backward()` a thread works for, which node it executes, and who made the node.
 //!
 //! A backward pass runs on threads of PyTorch's own, one a device, which have no frames of the program.
 //! The pass (PyTorch's `GraphTask`) links them to the program: the thread that calls `backward()` makes
 //! a pass, and each thread that works on it knows the pass. So the calling stack is recorded with the
 //! pass as it begins. The stack of a call that a thread makes for the pass then consists of that calling
-//! stack, `[autograd]`, the node that runs, and the thread's own frames.
+//! stack, `[autograd]`, the frames of the forward pass that made the node, the node itself, and the thread's
+//! own frames.
 //!
-//! PyTorch's own functions return the pass and the node of a thread. By offsets only two things are
-//! read: a node's virtual table, for the name of its type, and a pass's number as it begins, whose
-//! offset those functions contain. The functions read thread-locals, take no lock and run no Python on a
-//! thread that has called them before; on other threads they are not called ([`may_be_asked`]).
+//! PyTorch's own functions return the pass and the node of a thread. By offsets only three things are
+//! read: a node's virtual table, for the name of its type; its number and thread ([`forward`]); and a pass's
+//! number as it begins, whose offset those functions contain. The functions read thread-locals, take no lock
+//! and run no Python on a thread that has called them before; on other threads they are not called
+//! ([`may_be_asked`]).
 //!
 //! | file | content |
 //! |---|---|
 //! | `engine` | PyTorch's functions that report what the thread executes |
 //! | `passes` | passes and the stacks of the calls that began them |
 //! | `pass_offsets` | the offset of a pass's number |
+//! | `forward` | the stacks of the calls that made nodes |
 //! | `node` | the name of a node's type |
 //! | `operators` | the operators that a thread executes, if they are asked for |
 
 pub mod engine;
+mod forward;
 pub mod node;
 pub mod operators;
 mod pass_offsets;
@@ -52,6 +56,9 @@ pub struct Around {
     pub outside: Outside,
     /// The node that the thread executes.
     pub node: Option<GradNode>,
+    /// The stacks of the forward pass between which the node was made; twice the same if the node's own call
+    /// is known, zeros if nothing is.
+    pub made_between: [u32; 2],
 }
 
 /// The last pass that the thread found.
@@ -93,12 +100,22 @@ pub fn around(generation: u32) -> Option<Around> {
     of_engines(generation)
 }
 
+/// Called with the stack of a call that the calling thread makes outside of any backward pass.
+#[inline(always)]
+pub fn calls(generation: u32, stack: u32) {
+    if let Some(engine) = engine::first()
+        && MAY_BE_ASKED.get() == asked::YES
+    {
+        forward::note(engine, generation, stack);
+    }
+}
+
 /// Called when the calling thread begins a pass, which is not inside a driver call. The thread may be asked
 /// from now on, and is asked for the first time here.
 pub fn begins_pass() {
     MAY_BE_ASKED.set(asked::YES);
     for (_, engine) in engine::all() {
-        let _ = engine.pass_number();
+        let _ = (engine.pass_number(), engine.next_node(), engine.thread());
     }
 }
 
@@ -142,5 +159,8 @@ fn of_engine(index: usize, engine: &'static Engine, generation: u32) -> Option<A
         }
         (found.caller.get(), found.outside.get())
     });
-    Some(Around { caller, outside, node: engine.node() })
+    let node = engine.node();
+    let maker = node.filter(|_| index == 0).map(|(_, maker)| maker);
+    let made_between = maker.map_or([0; 2], |maker| forward::stacks_of(maker, generation));
+    Some(Around { caller, outside, node: node.map(|(node, _)| node), made_between })
 }

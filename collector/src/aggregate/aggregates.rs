@@ -4,8 +4,8 @@ use gputrace_wire::call::Detail;
 use gputrace_wire::cell::kind;
 
 use crate::aggregate::{
-    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, LaunchTimes, Leaf, NO_DEVICE, Owner,
-    SampledDevices, StackKey, Stacks, Streams, Transfers,
+    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, LaunchStacks, LaunchTimes, Leaf,
+    NO_DEVICE, Owner, PeerCopies, SampledDevices, StackKey, Stacks, Streams, Transfers,
 };
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::memory::MemoryLedger;
@@ -18,6 +18,7 @@ pub struct Aggregates {
     pub kernels: Kernels,
     pub anomalies: Anomalies,
     pub transfers: Transfers,
+    pub peers: PeerCopies,
     /// Graph launches that were recorded as a whole.
     pub graphs: Graphs,
     pub devices: Devices,
@@ -30,6 +31,8 @@ pub struct Aggregates {
     pub device_stacks: Stacks,
     /// Host time of calls by stack.
     pub host_stacks: Stacks,
+    /// Launches outside of graphs, by stack.
+    pub launch_stacks: LaunchStacks,
     /// Executed operations that were nodes of a graph launch.
     pub graph_node_calls: u64,
 }
@@ -56,15 +59,23 @@ impl Sink for Aggregates {
         let duration_ns = operation.timing.map(|timing| timing.duration_ns);
         let device = self.devices.add(operation, definitions);
         self.streams.add(operation, definitions);
+        self.anomalies.passes(operation, device);
         let is_node = operation.graph.is_some() && operation.what != What::Graph;
         self.graph_node_calls += u64::from(is_node);
         let leaf = match operation.what {
             What::Kernel(kernel) => {
-                self.kernels.add(process, &kernel, device, duration_ns, LaunchTimes::of(operation));
+                let launch = LaunchTimes::of(operation);
+                self.kernels.add(process, &kernel, device, duration_ns, launch);
+                if let Some((times, call)) = launch.zip(operation.call.as_ref()) {
+                    self.launch_stacks.add(process, call.stack, times);
+                }
                 self.anomalies.add(operation, device);
                 Leaf::Kernel(kernel.name)
             }
-            What::Copy { direction, bytes, source_memory, target_memory } => {
+            What::Copy { direction, bytes, source_memory, target_memory, devices } => {
+                if let Some(devices) = devices {
+                    self.peers.add(process, direction, devices, bytes, duration_ns, definitions);
+                }
                 self.transfers.copy(direction, bytes, [source_memory, target_memory], duration_ns);
                 Leaf::of_copy(direction, [source_memory, target_memory])
             }
@@ -90,6 +101,7 @@ impl Sink for Aggregates {
         self.failures.process_ends(process);
         self.memory.process_ends(process);
         self.devices.process_ends(process);
+        self.peers.process_ends(process);
     }
 }
 
@@ -184,7 +196,8 @@ mod tests {
                 direction: Direction::CpuToGpu,
                 bytes,
                 source_memory: 0,
-                target_memory: 0
+                target_memory: 0,
+                devices: None
             }),
             (0u64..500).prop_map(|bytes| What::Fill { bytes }),
             Just(What::Graph),
@@ -279,6 +292,7 @@ mod tests {
         facts.push(format!("{:?} {:?}", aggregates.transfers, aggregates.graphs.sorted()));
         facts.push(format!("{:?}", aggregates.device_stacks.sorted()));
         facts.push(format!("{:?}", aggregates.host_stacks.sorted()));
+        facts.push(format!("{:?}", aggregates.launch_stacks.sorted()));
         facts.push(aggregates.graph_node_calls.to_string());
         facts.sort_unstable();
         facts

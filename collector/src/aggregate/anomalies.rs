@@ -1,11 +1,14 @@
 //! Outliers: runs of kernels that took far longer than usual, with the worst run of each kernel.
 
 use crate::aggregate::bounded::Bounded;
+use crate::aggregate::surroundings::{LastOperations, Ran, Surroundings};
 use crate::aggregate::{DeviceMoment, Devices, KernelKey, SampledDevices};
 use crate::model::operation::{Anomaly, HostCall, Kernel, Operation, Timing, Verdict, What};
 
 /// Kernels that have a row.
 const KERNELS_MAX: usize = 4096;
+/// Devices whose last operations are kept.
+const DEVICES_MAX: usize = 256;
 
 /// The outliers of one kernel.
 #[derive(Clone, Debug)]
@@ -27,6 +30,7 @@ pub struct Outlier {
     pub stack: u32,
     /// Index of the device in [`Devices`].
     pub device: usize,
+    pub surroundings: Surroundings,
     /// What the device did then, once its samples are known.
     moment: Option<DeviceMoment>,
 }
@@ -43,7 +47,9 @@ impl Outlier {
         let launched = operation.call.as_ref().map_or(0, |call| call.stack);
         let made = operation.graph.and_then(|node| node.made).map_or(0, |made| made.stack);
         let stack = if made != 0 { made } else { launched };
-        Outlier { kernel, anomaly, timing, call: operation.call.clone(), stack, device, moment: None }
+        let call = operation.call.clone();
+        let surroundings = Surroundings::default();
+        Outlier { kernel, anomaly, timing, call, stack, device, surroundings, moment: None }
     }
 
     /// What the device did at the time of the run, if it was sampled. With `is_last`, no more samples come.
@@ -78,9 +84,28 @@ pub struct Anomalies {
     pub unjudged: u64,
     /// Kernels whose worst run waits for samples of its time.
     unexplained: Vec<KernelKey>,
+    /// By device.
+    last: Vec<LastOperations>,
 }
 
 impl Anomalies {
+    /// Notes any operation: it may run beside an outlier.
+    #[inline]
+    pub fn passes(&mut self, operation: &Operation, device: usize) {
+        let Some(other) = Ran::of(operation).filter(|_| device < DEVICES_MAX) else { return };
+        let Anomalies { kernels, last, .. } = self;
+        if last.len() <= device {
+            last.resize_with(device + 1, LastOperations::default);
+        }
+        let Some(last) = last.get_mut(device) else { return };
+        last.add(other, |key, run| {
+            if let Some(known) = kernels.get_mut(&key) {
+                known.worst.surroundings.add(run, other);
+            }
+        });
+    }
+
+    /// Adds a kernel, after [`Anomalies::passes`].
     #[inline]
     pub fn add(&mut self, operation: &Operation, device: usize) {
         match operation.verdict {
@@ -122,6 +147,9 @@ impl Anomalies {
             known.worst = Outlier::new(operation, device, kernel, timing, anomaly);
         } else if known.runs > 1 {
             return;
+        }
+        if let (Some(last), Some(run)) = (self.last.get_mut(device), Ran::of(operation)) {
+            known.worst.surroundings = last.around(key, run);
         }
         if !self.unexplained.contains(&key) {
             self.unexplained.push(key);

@@ -10,6 +10,8 @@ use crate::aggregate::bounded::Bounded;
 use crate::model::operation::HostCall;
 
 const KEYS_MAX: usize = 1 << 14;
+/// Processes whose loads of modules are followed.
+const PROCESSES_MAX: usize = 1 << 12;
 
 /// What a call does, as reports group calls.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -99,13 +101,14 @@ pub struct Calls {
     entries: Bounded<CallKey, CallAggregate, KEYS_MAX>,
     /// Calls of entries that did not fit.
     other: BTreeMap<CallClass, CallAggregate>,
-    loads: ModuleLoads,
+    /// By process: each begins with loads of its own.
+    loads: Bounded<u32, ModuleLoads, PROCESSES_MAX>,
 }
 
-/// How many launches had been made when modules were loaded: loads late in a run are of code that is
+/// How many launches a process had made when it loaded modules: loads late in its run are of code that is
 /// compiled again.
 #[derive(Clone, Debug, Default)]
-pub struct ModuleLoads {
+struct ModuleLoads {
     launches: u64,
     /// Calls and their time, by the launches before them, rounded down to three binary digits.
     after: BTreeMap<u64, (u64, u64)>,
@@ -127,7 +130,7 @@ impl ModuleLoads {
     }
 
     /// Loads after three quarters of all launches, and how long they took.
-    pub fn late(&self) -> (u64, u64) {
+    fn late(&self) -> (u64, u64) {
         let late = self.after.range((self.launches / 4 * 3).max(1)..).map(|(_, late)| *late);
         late.fold((0, 0), |(calls, ns), (more, more_ns)| (calls + more, more_ns.saturating_add(ns)))
     }
@@ -137,7 +140,9 @@ impl Calls {
     #[inline]
     pub fn add(&mut self, call: &HostCall) {
         let class = CallClass::of(call);
-        self.loads.add(class, call);
+        if let Some(loads) = self.loads.row(call.process, ModuleLoads::default) {
+            loads.add(class, call);
+        }
         let key = CallKey { process: call.process, api: call.api, class };
         match self.entries.row(key, CallAggregate::default) {
             Some(entry) => entry.add(call),
@@ -145,8 +150,11 @@ impl Calls {
         }
     }
 
-    pub fn loads(&self) -> &ModuleLoads {
-        &self.loads
+    /// Loads after three quarters of their process's launches, and how long they took. Processes beyond the
+    /// capacity are left out.
+    pub fn late_loads(&self) -> (u64, u64) {
+        let late = self.loads.iter().map(|(_, loads)| loads.late());
+        late.fold((0, 0), |(calls, ns), (more, more_ns)| (calls + more, ns.saturating_add(more_ns)))
     }
 
     /// In no particular order.
@@ -178,6 +186,30 @@ mod tests {
         let mut only = ModuleLoads::default();
         only.add(CallClass::ModuleLoad, &load);
         assert_eq!(only.late(), (0, 0));
+    }
+
+    #[test]
+    fn loads_at_the_begin_of_a_process_are_not_late_though_other_processes_came_before() {
+        let mut calls = Calls::default();
+        for process in 0..4 {
+            for kind in [kind::MODULE, kind::LAUNCH, kind::LAUNCH, kind::LAUNCH, kind::LAUNCH] {
+                let detail = match kind {
+                    kind::MODULE => Detail::Module { operation: operation::LOAD, module: 1 },
+                    _ => Detail::default(),
+                };
+                calls.add(&HostCall { process, kind, detail, duration_ns: 7, ..HostCall::default() });
+            }
+        }
+        assert_eq!(calls.late_loads(), (0, 0));
+        let detail = Detail::Module { operation: operation::LOAD, module: 2 };
+        calls.add(&HostCall {
+            process: 2,
+            kind: kind::MODULE,
+            detail,
+            duration_ns: 9,
+            ..HostCall::default()
+        });
+        assert_eq!(calls.late_loads(), (1, 9));
     }
 
     #[test]

@@ -19,8 +19,8 @@ pub struct Moved {
 
 impl Moved {
     #[inline]
-    fn add(&mut self, bytes: u64, duration_ns: Option<u64>) {
-        self.calls += 1;
+    pub(super) fn add(&mut self, bytes: u64, duration_ns: Option<u64>) {
+        self.calls = self.calls.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
         if let Some(duration_ns) = duration_ns {
             self.durations.add(duration_ns);

@@ -50,6 +50,32 @@ const LOOKS: [(&str, &str, &str, &str); 7] = [
     ("lost", "only before", "#86b0e6", "#234f8f"),
 ];
 
+/// How stacks of both sides begin, so that processes with different ids are one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedRoots {
+    /// The name of the process, if each side is a single one.
+    process: Option<String>,
+}
+
+impl SharedRoots {
+    /// Of the runs on both sides.
+    pub fn new(before: &[Flame], after: &[Flame]) -> SharedRoots {
+        let is_one = |flames: &[Flame]| processes(flames).len() <= 1;
+        let name = processes(after).into_iter().chain(processes(before)).next().unwrap_or_default();
+        SharedRoots { process: (is_one(before) && is_one(after)).then_some(name) }
+    }
+
+    /// A line's frames, without the id of its process.
+    pub fn frames(&self, line: &FlameLine) -> Vec<Frame> {
+        let mut frames = line.frames.clone();
+        if let Some(root) = frames.first_mut().filter(|root| root.kind == FrameKind::Process) {
+            let name = self.process.as_deref().unwrap_or_else(|| without_pid(&root.text));
+            *root = Frame::new(FrameKind::Process, name);
+        }
+        frames
+    }
+}
+
 impl FlameDifference {
     /// Of the runs on both sides.
     ///
@@ -70,17 +96,10 @@ impl FlameDifference {
             return Err(NotComparable::Times);
         }
         let mut sums: BTreeMap<Vec<Frame>, [u64; 2]> = BTreeMap::new();
-        let is_one = |flames: &[Flame]| processes(flames).len() <= 1;
-        let is_one_process = is_one(before) && is_one(after);
-        let process = processes(after).into_iter().chain(processes(before)).next().unwrap_or_default();
+        let roots = SharedRoots::new(before, after);
         for (side, flames) in [before, after].into_iter().enumerate() {
             for line in flames.iter().flat_map(|flame| &flame.lines) {
-                let mut frames = line.frames.clone();
-                if let Some(root) = frames.first_mut().filter(|root| root.kind == FrameKind::Process) {
-                    let name = if is_one_process { &process } else { without_pid(&root.text) };
-                    *root = Frame::new(FrameKind::Process, name);
-                }
-                if let Some(sum) = sums.entry(frames).or_default().get_mut(side) {
+                if let Some(sum) = sums.entry(roots.frames(line)).or_default().get_mut(side) {
                     *sum = sum.saturating_add(line.ns);
                 }
             }

@@ -24,7 +24,7 @@ mod group_by_tests;
 #[cfg(test)]
 mod tests;
 
-pub use difference::{FlameDifference, NotComparable};
+pub use difference::{FlameDifference, NotComparable, SharedRoots};
 pub(crate) use frames::entry_name;
 pub use frames::{Frame, FrameKind};
 pub use graph::{Flame, FlameLine, FlameWeight};

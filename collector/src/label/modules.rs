@@ -1,13 +1,12 @@
 //! PyTorch's modules in a stack: `LlamaModel`, `LlamaDecoderLayer`, `LlamaAttention`.
 //!
-//! PyTorch calls every module through `Module._call_impl`. The module's class is in the qualified name of its
-//! `forward`, the next frame or, where hooks or decorators lie between, one before the next such call.
-//! Qualified names are there from CPython 3.11 on.
+//! PyTorch calls every module through `Module._call_impl`, which stacks show as one frame. The module's class
+//! is in the qualified name of its `forward`, the next frame or, where hooks or decorators lie between, one
+//! before the next such call. Qualified names are there from CPython 3.11 on.
 
+use crate::label::machinery::MODULE_CALL;
 use crate::label::{StackFrame, StackNames};
 
-const CALLER_FILE: &str = "/torch/nn/modules/module.py";
-const CALLER: &str = "_call_impl";
 const METHOD: &str = ".forward";
 /// The frame between the line that called `backward()` and the node of the backward pass.
 const BACKWARD: &str = "[autograd]";
@@ -25,10 +24,12 @@ pub fn modules<'s>(stacks: &'s StackNames<'_>, frames: &[StackFrame]) -> Vec<Mod
     let mut found = Vec::new();
     let mut is_called = false;
     for (at, frame) in frames.iter().enumerate() {
-        let Some(line) = stacks.line(frame) else { continue };
-        if line.function.ends_with(CALLER) && line.path.ends_with(CALLER_FILE) {
+        if matches!(frame, StackFrame::Named(text) if &**text == MODULE_CALL) {
             is_called = true;
-        } else if let Some(class) = class_of(&line.function).filter(|_| is_called) {
+            continue;
+        }
+        let Some(line) = stacks.line(frame) else { continue };
+        if let Some(class) = class_of(&line.function).filter(|_| is_called) {
             found.push(ModuleFrame { at, class });
             is_called = false;
         }

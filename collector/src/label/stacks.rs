@@ -124,6 +124,12 @@ impl<'a> StackNames<'a> {
 
     /// A stack's frames, outermost first. Stack 0 has none.
     pub fn frames(&mut self, process: u32, stack: u32) -> Vec<StackFrame> {
+        let frames = self.recorded(process, stack, true);
+        self.with_machinery_folded(frames)
+    }
+
+    /// The frames as they were recorded, with those of its forward pass or without.
+    fn recorded(&mut self, process: u32, stack: u32, mut with_forward: bool) -> Vec<StackFrame> {
         if stack == 0 {
             return Vec::new();
         }
@@ -150,6 +156,11 @@ impl<'a> StackNames<'a> {
                     }
                     continue;
                 }
+                if with_forward && let Some(between) = forward_of(definitions, stack, (*code, *at)) {
+                    with_forward = false;
+                    self.add_forward(process, between, &mut frames);
+                    continue;
+                }
                 let frame = self.frame(process, definitions, index, *code, *at);
                 begins &= matches!(frame, StackFrame::Named(_));
                 frames.push(frame);
@@ -160,18 +171,29 @@ impl<'a> StackNames<'a> {
             frames.drain(..frames.len().saturating_sub(FRAMES_MAX - 1));
             frames.insert(0, StackFrame::Truncated);
         }
-        self.with_machinery_folded(frames)
+        frames
+    }
+
+    /// Adds the frames that begin both stacks of a forward pass, without those that `frames` begins with.
+    fn add_forward(&mut self, process: u32, [before, after]: [u32; 2], frames: &mut Vec<StackFrame>) {
+        let mut forward = self.recorded(process, before, false);
+        if after != before {
+            let after = self.recorded(process, after, false);
+            forward.truncate(forward.iter().zip(&after).take_while(|(one, other)| one == other).count());
+        }
+        let known = forward.iter().zip(&*frames).take_while(|(one, other)| one == other).count();
+        frames.extend(forward.into_iter().skip(known));
     }
 
     /// Replaces each run of frames that are the same in all programs by one frame.
     fn with_machinery_folded(&mut self, mut frames: Vec<StackFrame>) -> Vec<StackFrame> {
         let unknown = self.lines.get(self.roles.len()..).unwrap_or_default();
-        self.roles.extend(unknown.iter().map(|line| machinery::role(&line.path)));
+        self.roles.extend(unknown.iter().map(|line| machinery::role(&line.path, &line.function)));
         let roles = frames.iter().map(|frame| match frame {
             StackFrame::Line(number) => self.roles.get(*number).copied().unwrap_or(FrameRole::Other),
             _ => FrameRole::Other,
         });
-        for (run, text) in machinery::runs(roles).into_iter().rev() {
+        for (run, text) in machinery::runs(&roles.collect::<Vec<_>>()).into_iter().rev() {
             frames.splice(run, [StackFrame::Named(text.into())]);
         }
         frames
@@ -282,6 +304,13 @@ impl<'a> StackNames<'a> {
             StackFrame::Missing(count) => format!("[{count} frames missing]"),
         }
     }
+}
+
+/// The stacks that a pair of this stack names, if it names the forward pass.
+fn forward_of(definitions: &Definitions, stack: u32, (before, after): (u32, u64)) -> Option<[u32; 2]> {
+    let is_earlier = |other: u32| other < stack && definitions.stack(other).next().is_some();
+    let after = u32::try_from(after).ok().filter(|after| *after != 0 && is_earlier(*after))?;
+    is_earlier(before).then_some([before, after])
 }
 
 #[cfg(test)]
@@ -409,6 +438,34 @@ mod tests {
         assert_eq!(trace.texts(9), ["[frame missing]", "f f.py:10"]);
         assert_eq!(trace.texts(10), ["[frame missing]", "f f.py:10"]);
         assert_eq!(trace.texts(11), ["[frame missing]", "f f.py:10"]);
+    }
+
+    #[test]
+    fn forward_pass_is_what_its_two_stacks_share_and_the_caller_has_not() {
+        let mut trace = TestTrace::default();
+        trace.code(3, &code(&[2, 1, 2, 1, 2, 1, 2, 1], 8, 0));
+        trace.define(kind::NAME, 4, &[], b"[autograd]");
+        // At lines 10 to 13: the caller, and two calls of the forward pass.
+        trace.define(kind::STACK, 5, &[3, 0, 3, 2], b"");
+        trace.define(kind::STACK, 6, &[3, 0, 3, 4, 3, 6], b"");
+        trace.define(kind::STACK, 7, &[3, 0, 3, 4, 3, 0, 3, 0], b"");
+        let (outer, caller) = ("f f.py:10", "f f.py:11");
+        trace.define(kind::STACK, 8, &[5, 0, 4, 0, 6, 6, 3, 2], b"");
+        assert_eq!(trace.texts(8), [outer, caller, "[autograd]", "f f.py:12", "f f.py:13", "f f.py:11"]);
+        trace.define(kind::STACK, 9, &[5, 0, 4, 0, 6, 7], b"");
+        assert_eq!(trace.texts(9), [outer, caller, "[autograd]", "f f.py:12"]);
+        // Nothing is shared but what the caller has too.
+        trace.define(kind::STACK, 10, &[5, 0, 4, 0, 5, 6], b"");
+        assert_eq!(trace.texts(10), [outer, caller, "[autograd]"]);
+        // Only earlier stacks, once in a stack, and not within a forward pass.
+        trace.define(kind::STACK, 11, &[4, 0, 6, 12, 4, 0, 12, 6, 3, 0], b"");
+        trace.define(kind::STACK, 12, &[3, 0], b"");
+        let missing = "[frame missing]";
+        assert_eq!(trace.texts(11), ["[autograd]", missing, "[autograd]", missing, outer]);
+        trace.define(kind::STACK, 13, &[4, 0, 6, 6, 6, 6, 4, 0], b"");
+        assert_eq!(trace.texts(13).iter().filter(|text| *text == missing).count(), 1);
+        trace.define(kind::STACK, 14, &[4, 0, 8, 8], b"");
+        assert_eq!(trace.texts(14).iter().filter(|text| *text == missing).count(), 1);
     }
 
     #[test]

@@ -162,8 +162,7 @@ impl ProcessMemory {
             return;
         }
         budget.live -= 1;
-        site.keep_peak(self.peak_number);
-        site.live.add(HeldMemory::one(bytes));
+        site.hold(bytes, self.peak_number);
         if let Some(of_kind) = self.kinds.get_mut(kind) {
             of_kind.add(bytes, asked.at_ns);
         }

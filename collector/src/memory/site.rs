@@ -58,6 +58,8 @@ pub struct Site {
     /// Host time in the calls that allocated, and in those that freed what this line had allocated.
     pub calls_ns: u64,
     pub live: HeldMemory,
+    /// The most bytes that were live at one time.
+    pub live_max_bytes: u64,
     /// When the oldest live allocation was made; known once the process has ended.
     pub oldest_ns: Option<u64>,
     /// What was live at the peak with this number. With another number than the process's last peak, nothing
@@ -78,10 +80,18 @@ impl Site {
             ended_unfreed: HeldMemory::default(),
             calls_ns: 0,
             live: HeldMemory::default(),
+            live_max_bytes: 0,
             oldest_ns: None,
             at_peak: (0, HeldMemory::default()),
             at_asked: None,
         }
+    }
+
+    /// Adds a live allocation.
+    pub(super) fn hold(&mut self, bytes: u64, peak: u64) {
+        self.keep_peak(peak);
+        self.live.add(HeldMemory::one(bytes));
+        self.live_max_bytes = self.live_max_bytes.max(self.live.bytes);
     }
 
     /// Must be called before `live` changes.

@@ -93,6 +93,22 @@ fn peak_has_who_held_it_then() {
 }
 
 #[test]
+fn most_live_bytes_of_a_stack_are_its_own() {
+    let mut program = MemoryProgram::default();
+    for turn in 0..3u64 {
+        // One stack holds two allocations at once, the other one, at another time.
+        program.at(1).allocate(memory::DEVICE, 0x1000, 100, 1_000 * turn + 10);
+        program.allocate(memory::DEVICE, 0x2000, 20 + turn, 1_000 * turn + 20);
+        program.free(0x1000, 1_000 * turn + 30);
+        program.free(0x2000, 1_000 * turn + 40);
+        program.at(2).allocate(memory::PINNED, 0x3000, 7, 1_000 * turn + 50);
+        program.free(0x3000, 1_000 * turn + 60);
+    }
+    let most: Vec<_> = program.end().sites().iter().map(|site| (site.stack, site.live_max_bytes)).collect();
+    assert_eq!(most, [(1, 122), (2, 7)]);
+}
+
+#[test]
 fn calls_of_several_threads_are_followed_in_the_order_of_their_times() {
     let mut program = MemoryProgram { thread: 2, ..MemoryProgram::default() };
     // Two threads take turns at one address; the ring of the second is read first.

@@ -2,6 +2,7 @@
 
 use gputrace_wire::call::{Detail, direction};
 use gputrace_wire::cell::flag;
+use gputrace_wire::device::DeviceCopy;
 
 use crate::model::correlate::JoinOutcome;
 use crate::model::counts::Counts;
@@ -107,6 +108,7 @@ impl<S: Sink> Out<'_, S> {
                 bytes: copy.bytes,
                 source_memory: 0,
                 target_memory: 0,
+                devices: None,
             },
             Detail::Fill { bytes, .. } => What::Fill { bytes: *bytes },
             _ => What::Graph,
@@ -136,9 +138,12 @@ fn complete(what: What, detail: &Detail, definitions: &Definitions) -> What {
             ..kernel
         }),
         (
-            What::Copy { direction: Direction::Unknown, bytes, source_memory, target_memory },
+            What::Copy { direction: Direction::Unknown, bytes, source_memory, target_memory, devices },
             Detail::Copy(copy),
-        ) => What::Copy { direction: direction_of_call(copy.direction), bytes, source_memory, target_memory },
+        ) => {
+            let direction = direction_of_call(copy.direction);
+            What::Copy { direction, bytes, source_memory, target_memory, devices }
+        }
         _ => what,
     }
 }
@@ -152,6 +157,13 @@ fn direction_of_call(from: u8) -> Direction {
         direction::HOST_TO_HOST => Direction::CpuToCpu,
         _ => Direction::Unknown,
     }
+}
+
+/// The devices at either end, of a copy between devices. The records of other copies have 0 for both.
+pub(super) fn peers_of_record(copy: &DeviceCopy) -> Option<[u16; 2]> {
+    let devices = [copy.source_device, copy.target_device];
+    let is_peer = direction_of_record(copy.copy_kind) == Direction::PeerToPeer;
+    (is_peer || copy.source_device != copy.target_device).then_some(devices)
 }
 
 /// The direction by CUPTI's kind of copy. Arrays count as device memory.

@@ -138,6 +138,8 @@ pub enum What {
         bytes: u64,
         source_memory: u8,
         target_memory: u8,
+        /// Of a copy between devices, from which and to which, as the process numbers them.
+        devices: Option<[u16; 2]>,
     },
     Fill {
         bytes: u64,

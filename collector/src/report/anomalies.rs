@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::aggregate::{Aggregates, KernelKey, KernelOutliers};
 use crate::label::Labels;
+use crate::label::units::{duration, percent};
 use crate::model::{Process, Totals};
 use crate::report::lines::{charged_location, innermost};
 use crate::report::{CodeLocation, DeviceMomentReport};
@@ -48,9 +49,50 @@ pub struct AnomalyReport {
     pub tid: Option<u32>,
     pub line: Option<CodeLocation>,
     pub stack: Vec<CodeLocation>,
+    /// From the last end of an operation before to the run's start; `null` if no such operation is known.
+    pub idle_before_ns: Option<u64>,
+    /// The stream that executed something for the longest time meanwhile; absent if none did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<BesideReport>,
     /// What the device did at that time; absent if it was not sampled then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_state: Option<DeviceMomentReport>,
+}
+
+/// A stream that executed something while a kernel ran.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BesideReport {
+    pub pid: u32,
+    /// The stream's number in device records.
+    pub stream: u32,
+    /// How long, at most as long as the kernel and longer only if the stream's operations ran at once.
+    pub ns: u64,
+}
+
+/// Other work explains a slow run if it took at least this part of it.
+const BESIDE_MIN: f64 = 0.5;
+/// A device is cold after it had nothing to do for so long, and for so many times the kernel's median.
+const COLD_NS: u64 = 1_000_000;
+const COLD_TIMES: u64 = 10;
+
+impl AnomalyReport {
+    /// Why the worst run may have been slow, in words; `None` if nothing is known.
+    pub(super) fn causes(&self) -> Option<String> {
+        let clock = self.device_state.as_ref().and_then(DeviceMomentReport::line);
+        let beside = self.beside.and_then(|beside| {
+            let part = (beside.ns as f64 / self.worst_ns.max(1) as f64).min(1.0);
+            let of =
+                if beside.pid == self.pid { String::new() } else { format!(" of process {}", beside.pid) };
+            (part >= BESIDE_MIN)
+                .then(|| format!("work on stream {}{of} during {} of it", beside.stream, percent(part)))
+        });
+        let is_cold = |ns: &u64| *ns >= COLD_NS.max(self.median_ns.saturating_mul(COLD_TIMES));
+        let cold = self.idle_before_ns.filter(is_cold);
+        let cold = cold.map(|ns| format!("the first after {} without work", duration(ns)));
+        let causes: Vec<String> = [clock, beside, cold].into_iter().flatten().collect();
+        (!causes.is_empty()).then(|| causes.join("; "))
+    }
 }
 
 pub(super) fn anomalies(
@@ -79,7 +121,10 @@ pub(super) fn anomalies(
         match totals.process(key.process) {
             Some(process) => {
                 let device_state = DeviceMomentReport::of(&runs.worst, aggregates);
-                list.push(AnomalyReport { device_state, ..report(process, labels, key, runs) });
+                let beside = runs.worst.surroundings.busiest_beside().and_then(|((process, stream), ns)| {
+                    Some(BesideReport { pid: totals.process(process)?.begin.pid, stream, ns })
+                });
+                list.push(AnomalyReport { device_state, beside, ..report(process, labels, key, runs) });
             }
             None => of_evicted += runs.runs,
         }
@@ -111,6 +156,8 @@ fn report(
         tid: thread.map(|thread| thread.tid),
         line: charged_location(stacks, key.process, worst.stack),
         stack: innermost(stacks, key.process, worst.stack),
+        idle_before_ns: worst.surroundings.idle_before_ns,
+        beside: None,
         device_state: None,
     }
 }

@@ -87,3 +87,38 @@ fn even_runs_are_no_anomalies_and_have_no_table() {
     assert_eq!((report.anomalies.runs, report.anomalies.list.len()), (0, 0));
     assert!(!report.to_text(&TextOptions::default()).contains("Far slower"));
 }
+
+#[test]
+fn slow_run_has_the_stream_beside_it_and_the_idle_time_before_it() {
+    let of = |beside: bool, idle: bool| {
+        let mut tape = Tape::new(false);
+        python_stacks(&mut tape);
+        tape.at(111);
+        for step in 0..200u64 {
+            let is_slow = step == 120;
+            if is_slow && idle {
+                tape.wait(20_000_000);
+            }
+            tape.on(60, 7, 0);
+            tape.launch(42, 256, Some(if is_slow { 400_000 } else { 30_000 + step % 3 * 50 }));
+            if is_slow && beside {
+                tape.on(61, 13, 0);
+                tape.launch(41, 512, Some(390_000));
+            }
+        }
+        let (totals, aggregates) = tape.play(Counters::default());
+        Report::new(&totals, &aggregates)
+    };
+    let report = of(true, false);
+    let beside = report.anomalies.list[0].beside.unwrap();
+    assert!(beside.stream == 13 && (300_000..=390_000).contains(&beside.ns), "{beside:?}");
+    let text = report.to_text(&TextOptions::default());
+    assert!(text.contains("adam_step: work on stream 13 during 9"), "{text}");
+    let report = of(false, true);
+    let anomaly = &report.anomalies.list[0];
+    assert!(anomaly.beside.is_none() && anomaly.idle_before_ns >= Some(19_000_000), "{anomaly:?}");
+    let text = report.to_text(&TextOptions::default());
+    assert!(text.contains("adam_step: the first after 20"), "{text}");
+    let report = of(false, false);
+    assert!(report.anomalies.list[0].causes().is_none(), "{:?}", report.anomalies.list[0]);
+}

@@ -23,7 +23,7 @@ use crate::report::{
 };
 use crate::report::{
     anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times, modules,
-    switched_times, transfers,
+    operators, switched_times, transfers,
 };
 use crate::trace_file::{Damage, DamageReason};
 
@@ -110,6 +110,7 @@ impl Report {
             lines,
             no_line,
             modules: modules::modules_report(aggregates, labels),
+            operators: operators::operators_report(aggregates, labels),
             beyond_stacks: BeyondStacks { calls: beyond.count, total_ns: beyond.ns },
             ranges: ranges::ranges(totals, aggregates, &labels.processes),
             devices: aggregates

@@ -58,6 +58,11 @@ impl Report {
         self.steps.first().map(|steps| steps.mean_ns)
     }
 
+    /// The number of steps of the same process.
+    pub fn step_count(&self) -> Option<u64> {
+        self.steps.first().map(|steps| steps.steps)
+    }
+
     /// Device time of copies and memsets.
     pub fn moved_ns(&self) -> Option<u64> {
         let moved = self.transfers.iter().map(|transfer| &transfer.moved).chain([&self.memsets]);

@@ -9,8 +9,9 @@ use crate::aggregate::{Durations, LaunchSums, Weight};
 use crate::report::{
     AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
     GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, ModulesReport,
-    MovedReport, NoLineReport, OccupancyReport, PartReport, PausedReport, RangeReport, SeriesReport,
-    SizeLimitReport, StepsReport, StreamReport, SwitchedTimesReport, ThreadReport, TransferReport,
+    MovedReport, NoLineReport, OccupancyReport, OperatorsReport, PartReport, PausedReport, RangeReport,
+    SeriesReport, SizeLimitReport, StepsReport, StreamReport, SwitchedTimesReport, ThreadReport,
+    TransferReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -77,6 +78,9 @@ pub struct Report {
     /// GPU time by PyTorch module; absent if no stack is inside of one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modules: Option<ModulesReport>,
+    /// GPU time by PyTorch operator; absent if no stack has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operators: Option<OperatorsReport>,
     pub beyond_stacks: BeyondStacks,
     /// Empty if the program has no ranges.
     pub ranges: Vec<RangeReport>,

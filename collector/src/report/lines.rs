@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
+use crate::aggregate::{Aggregates, LaunchSums, Leaf, Owner, StackKey, Weight};
 use crate::label::{Labels, Line, NO_LINE, StackFrame, StackNames};
-use crate::report::json::{device_ns, share};
+use crate::report::json::{LaunchesReport, device_ns, share};
 use crate::report::table::fit;
 
 /// Kernels that a line's report lists.
@@ -38,6 +38,9 @@ pub struct LineReport {
     pub charged_share: Option<f64>,
     /// The charged operations by kernel: the few with the most device time, in that order.
     pub charged_kernels: Vec<ChargedReport>,
+    /// Charged launches of which the call and the kernel have times; absent if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launches: Option<LaunchesReport>,
     /// Hooked calls of all kinds whose stack contains this line, and the host time in them.
     pub host_calls: u64,
     pub host_total_ns: u64,
@@ -74,7 +77,7 @@ pub struct CodeLocation {
 }
 
 /// Operations and calls without a known line.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NoLineReport {
     pub calls: u64,
@@ -82,6 +85,8 @@ pub struct NoLineReport {
     pub total_ns: u64,
     pub host_calls: u64,
     pub host_total_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launches: Option<LaunchesReport>,
 }
 
 impl CodeLocation {
@@ -148,6 +153,7 @@ struct LineSums {
     replayed: LineWeights,
     /// Charged operations by name.
     kernels: BTreeMap<Arc<str>, Weight>,
+    launches: LaunchSums,
 }
 
 /// The line with the most charged device time first, or host time if no device time is known.
@@ -174,6 +180,7 @@ pub(super) fn lines(aggregates: &Aggregates, labels: &mut Labels<'_>) -> (Vec<Li
         .map(|(key, weight)| (key.by_replay(), *weight))
         .collect();
     add(&replays, stacks, &mut found, |sums| &mut sums.replayed, |_, _, _, _| {});
+    let no_line_launches = add_launches(aggregates, stacks, &mut found);
     let all_ns = aggregates.device_stacks.total_ns();
     let known = found.iter().filter_map(|(frame, sums)| Some((stacks.line(frame)?, sums)));
     let mut lines: Vec<LineReport> = known.map(|(line, sums)| line_report(line, sums, all_ns)).collect();
@@ -189,6 +196,7 @@ pub(super) fn lines(aggregates: &Aggregates, labels: &mut Labels<'_>) -> (Vec<Li
         total_ns: no_device.ns,
         host_calls: no_host.count,
         host_total_ns: no_host.ns,
+        launches: LaunchesReport::new(&no_line_launches),
     };
     (lines, no_line)
 }
@@ -233,6 +241,23 @@ fn add(
     no_line
 }
 
+/// Adds launches to the lines that they are charged to. Returns those without a line.
+fn add_launches(
+    aggregates: &Aggregates,
+    stacks: &mut StackNames<'_>,
+    found: &mut FxHashMap<StackFrame, LineSums>,
+) -> LaunchSums {
+    let mut no_line = *aggregates.launch_stacks.beyond();
+    for ((process, stack), launches) in aggregates.launch_stacks.sorted() {
+        let frames = stacks.frames(process, stack);
+        match stacks.charged(&frames) {
+            Some(charged) => found.entry(charged.clone()).or_default().launches.merge(launches),
+            None => no_line.merge(launches),
+        }
+    }
+    no_line
+}
+
 /// The location that a stack's operations are charged to.
 pub(super) fn charged_location(
     stacks: &mut StackNames<'_>,
@@ -272,6 +297,7 @@ fn line_report(line: &Line, sums: &LineSums, all_ns: u64) -> LineReport {
         charged_ns: device_ns(charged),
         charged_share: share(device_ns(charged), all_ns),
         charged_kernels: charged_reports(&sums.kernels),
+        launches: LaunchesReport::new(&sums.launches),
         host_calls: sums.host.under.count,
         host_total_ns: sums.host.under.ns,
         charged_host_calls: sums.host.charged.count,

@@ -102,6 +102,8 @@ pub struct MemoryLineReport {
     pub ended_unfreed: u64,
     /// Host time in the calls that allocated, and in those that freed what they had allocated.
     pub calls_ns: u64,
+    /// The sum of the most that each stack of the line had live at once: exact of a line with one stack.
+    pub live_at_most_bytes: u64,
     /// At the process's peak of device memory.
     pub peak_bytes: u64,
     pub peak_allocations: u64,
@@ -249,6 +251,7 @@ impl MemoryLineReport {
             temporary_bytes: 0,
             ended_unfreed: 0,
             calls_ns: 0,
+            live_at_most_bytes: 0,
             peak_bytes: 0,
             peak_allocations: 0,
             end_bytes: 0,
@@ -274,6 +277,7 @@ impl MemoryLineReport {
         }
         self.ended_unfreed = self.ended_unfreed.saturating_add(site.ended_unfreed.count);
         self.calls_ns = self.calls_ns.saturating_add(site.calls_ns);
+        self.live_at_most_bytes = self.live_at_most_bytes.saturating_add(site.live_max_bytes);
         let oldest = site.oldest_ns.map(|at_ns| process.since_begin_ns(at_ns));
         self.oldest_at_ns = self.oldest_at_ns.into_iter().chain(oldest).min();
     }

@@ -15,6 +15,7 @@ mod figures;
 mod findings;
 mod graph_times;
 mod idle;
+mod inside;
 mod json;
 mod kernels;
 mod lines;
@@ -24,6 +25,7 @@ mod missing_times;
 mod modules;
 pub mod named;
 mod occupancy;
+mod operators;
 mod part;
 mod ranges;
 mod recording;
@@ -50,7 +52,7 @@ pub(crate) mod tests;
 pub use crate::label::units::{
     bytes, bytes as readable_bytes, count as grouped_count, duration as readable_time,
 };
-pub use anomalies::{AnomaliesReport, AnomalyReport};
+pub use anomalies::{AnomaliesReport, AnomalyReport, BesideReport};
 pub use device_metrics::{
     DeviceMetricsReport, DeviceMomentReport, EnergyReport, LevelReport, ThrottledReport,
 };
@@ -70,6 +72,7 @@ pub use memory::{
 pub use memory_page::{MemoryPage, MemoryRows};
 pub use modules::{ModuleReport, ModulesReport, OutsideReport};
 pub use occupancy::OccupancyReport;
+pub use operators::{OperatorReport, OperatorsReport};
 pub use part::PartReport;
 pub use ranges::RangeReport;
 pub use recording::{CaptureRangesReport, PausedReport, RecordedInterval};
@@ -78,4 +81,4 @@ pub use streams::StreamReport;
 pub use switched_times::SwitchedTimesReport;
 pub use text::TextOptions;
 pub use threads::ThreadReport;
-pub use transfers::{MemoryCopyReport, MovedReport, TransferReport};
+pub use transfers::{MemoryCopyReport, MovedReport, PeerCopyReport, TransferReport};

@@ -1,13 +1,12 @@
 //! GPU time by PyTorch module: the classes whose `forward` a stack is inside of.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, StackKey, Weight};
-use crate::label::{Labels, is_backward, modules};
+use crate::aggregate::{Aggregates, Weight};
+use crate::label::{Labels, ModuleFrame, StackFrame, StackNames, modules};
+use crate::report::inside::{InsideOf, InsideSums, inside};
 use crate::report::json::{device_ns, share};
 
 /// The modules of a program that has some.
@@ -44,6 +43,9 @@ pub struct ModuleReport {
     pub total_ns: Option<u64>,
     /// Of the device time of all operations.
     pub share: Option<f64>,
+    /// Those of `calls` that backward passes launched for it, and their time.
+    pub backward_calls: u64,
+    pub backward_ns: Option<u64>,
     /// Operations that no module inside of it launched.
     pub self_calls: u64,
     pub self_ns: Option<u64>,
@@ -54,20 +56,6 @@ pub struct ModuleReport {
 
 /// A class, and the short name of its file.
 type ModuleKey = (Arc<str>, Arc<str>);
-
-#[derive(Clone, Copy, Default)]
-struct ModuleSums {
-    under: Weight,
-    itself: Weight,
-    host: Weight,
-}
-
-#[derive(Default)]
-struct AllSums {
-    by_module: FxHashMap<ModuleKey, ModuleSums>,
-    backward: Weight,
-    outside: Weight,
-}
 
 /// A module is named for operations only if it launched this part of them.
 const MOST: f64 = 0.8;
@@ -85,73 +73,45 @@ impl ModulesReport {
 
 /// `None` where no stack is inside of a module.
 pub(super) fn modules_report(aggregates: &Aggregates, labels: &mut Labels<'_>) -> Option<ModulesReport> {
-    let mut sums = AllSums::default();
-    add(&aggregates.device_stacks.sorted(), labels, &mut sums, |of| (&mut of.under, Some(&mut of.itself)));
-    let AllSums { backward, outside, .. } = sums;
-    add(&aggregates.host_stacks.sorted(), labels, &mut sums, |of| (&mut of.host, None));
-    if sums.by_module.is_empty() {
+    let InsideOf { by_key, backward, outside } = inside(aggregates, labels, |stacks, frames| {
+        let found = modules(stacks, frames).into_iter();
+        found.filter_map(|module| Some((module.class.into(), file_of(stacks, frames, &module)?))).collect()
+    });
+    if by_key.is_empty() {
         return None;
     }
     let all_ns = aggregates.device_stacks.total_ns();
     let mut list: Vec<ModuleReport> =
-        sums.by_module.into_iter().map(|(key, sums)| module_report(&key, &sums, all_ns)).collect();
+        by_key.into_iter().map(|(key, sums)| module_report(&key, &sums, all_ns)).collect();
     list.sort_by(|a, b| {
         let weight = |module: &ModuleReport| (module.total_ns, module.calls, module.host_calls);
         weight(b).cmp(&weight(a)).then_with(|| (&a.class, &a.file).cmp(&(&b.class, &b.file)))
     });
-    let outside_of = |weight: Weight| {
+    let [backward, outside] = [backward, outside].map(|weight| OutsideReport::new(weight, all_ns));
+    Some(ModulesReport { list, backward, outside })
+}
+
+fn file_of(stacks: &StackNames<'_>, frames: &[StackFrame], module: &ModuleFrame<'_>) -> Option<Arc<str>> {
+    Some(stacks.line(frames.get(module.at)?)?.file.clone())
+}
+
+impl OutsideReport {
+    pub(super) fn new(weight: Weight, all_ns: u64) -> OutsideReport {
         let total_ns = device_ns(weight);
         OutsideReport { calls: weight.count, total_ns, share: share(total_ns, all_ns) }
-    };
-    Some(ModulesReport { list, backward: outside_of(backward), outside: outside_of(outside) })
-}
-
-/// Adds weights to the sums that `of` chooses: of all modules of a stack, and of the innermost.
-fn add(
-    weights: &[(StackKey, Weight)],
-    labels: &mut Labels<'_>,
-    to: &mut AllSums,
-    of: impl Fn(&mut ModuleSums) -> (&mut Weight, Option<&mut Weight>),
-) {
-    let mut by_stack: BTreeMap<(u32, u32), Weight> = BTreeMap::new();
-    for (key, weight) in weights {
-        by_stack.entry((key.process, key.stack)).or_default().add(*weight);
-    }
-    let mut seen: FxHashSet<ModuleKey> = FxHashSet::default();
-    for ((process, stack), weight) in by_stack {
-        let frames = labels.stacks.frames(process, stack);
-        let found = modules(&labels.stacks, &frames);
-        if found.is_empty() {
-            let side = if is_backward(&frames) { &mut to.backward } else { &mut to.outside };
-            side.add(weight);
-            continue;
-        }
-        // A module may be inside of one of its own class.
-        seen.clear();
-        let innermost = found.len() - 1;
-        for (index, module) in found.iter().enumerate() {
-            let Some(line) = frames.get(module.at).and_then(|frame| labels.stacks.line(frame)) else {
-                continue;
-            };
-            let key = (Arc::from(module.class), line.file.clone());
-            let (under, itself) = of(to.by_module.entry(key.clone()).or_default());
-            if seen.insert(key) {
-                under.add(weight);
-            }
-            if let Some(itself) = itself.filter(|_| index == innermost) {
-                itself.add(weight);
-            }
-        }
     }
 }
 
-fn module_report((class, file): &ModuleKey, sums: &ModuleSums, all_ns: u64) -> ModuleReport {
+fn module_report((class, file): &ModuleKey, sums: &InsideSums, all_ns: u64) -> ModuleReport {
     ModuleReport {
         class: class.to_string(),
         file: file.to_string(),
         calls: sums.under.count,
         total_ns: device_ns(sums.under),
         share: share(device_ns(sums.under), all_ns),
+        backward_calls: sums.backward.count,
+        // Where nothing is timed, this is not known either.
+        backward_ns: device_ns(sums.under).map(|_| sums.backward.ns),
         self_calls: sums.itself.count,
         self_ns: device_ns(sums.itself),
         host_calls: sums.host.count,
@@ -171,6 +131,8 @@ mod tests {
             calls,
             total_ns: None,
             share: None,
+            backward_calls: 0,
+            backward_ns: None,
             self_calls,
             self_ns: None,
             host_calls: calls,

@@ -2,15 +2,16 @@
 //! of a decode.
 //!
 //! They are found by what is launched: in a loop, most stacks are passed equally often, once a step. Stacks
-//! of an inner loop are passed a multiple of that.
+//! of an inner loop are passed a multiple of that. What PyTorch's threads launch for a backward pass is left
+//! out: the thread that calls `backward()` is the one that makes steps.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Leaf, Rhythm, StackKey};
-use crate::label::Labels;
 use crate::label::units::{count, duration};
+use crate::label::{Labels, is_backward};
 use crate::names::line_safe;
 use crate::report::CodeLocation;
 use crate::report::json::tenths;
@@ -24,8 +25,9 @@ const STEPS_MIN: u64 = 5;
 const STACKS_MIN: usize = 3;
 /// An outer loop has at least this part of the stacks that its inner loop has.
 const OUTER_MIN: f64 = 0.05;
-/// The part of the time from the thread's first launch to its last that the steps take.
-const SPAN_MIN: f64 = 0.5;
+/// The part of the time from the thread's first launch to its last that the steps take. The first use of
+/// everything takes long, so that a short run of many steps is a small part.
+const SPAN_MIN: f64 = 0.25;
 
 /// The steps of a process.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -69,7 +71,10 @@ pub(super) fn steps(aggregates: &Aggregates, begin_ns: u64, labels: &mut Labels<
     let mut threads: BTreeMap<(u32, u32), Vec<StackLaunches>> = BTreeMap::new();
     for (key, count, rhythm) in aggregates.host_stacks.rhythms() {
         let StackKey { process, thread, stack, leaf, .. } = *key;
-        if matches!(leaf, Leaf::Function(_) | Leaf::Call) && rhythm.first_ns() > 0 {
+        if matches!(leaf, Leaf::Function(_) | Leaf::Call)
+            && rhythm.first_ns() > 0
+            && !is_backward(&labels.stacks.frames(process, stack))
+        {
             threads.entry((process, thread)).or_default().push(StackLaunches {
                 count,
                 rhythm: *rhythm,

@@ -16,7 +16,7 @@ use gputrace_wire::definition;
 use crate::aggregate::Aggregates;
 use crate::batch::{Batch, Counters, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::{Model, Totals};
-use crate::report::{CodeLocation, DeviceTimes, LineReport, Report, TextOptions};
+use crate::report::{CodeLocation, DeviceTimes, LaunchesReport, LineReport, Report, TextOptions, named};
 use crate::trace_file::{Damage, DamageReason};
 use failing::failing;
 use tape::{Tape, python_stacks, stacked, training};
@@ -72,6 +72,44 @@ fn lines_are_charged_with_their_operations() {
     assert_eq!(calls + report.no_line.calls, report.counts.executed_operations);
     let host: u64 = report.lines.iter().map(|line| line.charged_host_calls).sum();
     assert_eq!(host + report.no_line.host_calls, report.counts.host_calls);
+}
+
+#[test]
+fn launches_of_lines_add_up_to_those_of_kernels() {
+    let (totals, aggregates) = stacked(false);
+    let report = Report::new(&totals, &aggregates);
+    let of = |line: u32| {
+        let found = report.lines.iter().find(|report| report.location.line == Some(line));
+        found.and_then(|line| line.launches)
+    };
+    // The line of user code answers for what a library's lines launched.
+    let step = of(22).unwrap();
+    assert_eq!((step.calls, step.shorter_calls, step.queued_calls), (2_400, 1_200, 0));
+    assert_eq!((step.api_mean_ns, step.api_max_ns, of(125)), (2_900.0, 2_900, None));
+    // Kernels without times are left out, and lines that launch nothing have no such figures.
+    assert_eq!((of(62).unwrap().calls, of(8)), (150, None));
+    let sums = |launches: &mut dyn Iterator<Item = Option<LaunchesReport>>| {
+        launches.flatten().fold((0, 0, 0), |sum, of| {
+            let total_ns = of.total_mean_ns * of.calls as f64;
+            (sum.0 + of.calls, sum.1 + of.shorter_calls, sum.2 + total_ns.round() as u64)
+        })
+    };
+    let mut lines = report.lines.iter().map(|line| line.launches).chain([report.no_line.launches]);
+    let of_kernels = sums(&mut report.kernels.iter().map(|kernel| kernel.launches));
+    let of_lines = sums(&mut lines);
+    assert_eq!((of_lines.0, of_lines.1), (of_kernels.0, of_kernels.1));
+    // Means are rounded to a tenth of a nanosecond.
+    assert!(of_lines.2.abs_diff(of_kernels.2) < 1_000, "{of_lines:?} {of_kernels:?}");
+
+    let names = ["line_exec_sum".to_owned(), "cuda_kern_exec_sum".to_owned()];
+    let tables = named::tables(&report, &names);
+    let count = |table: &named::NamedTable| -> u64 {
+        let counts = table.rows.iter().map(|row| if let named::Cell::Count(n) = row[0] { n } else { 0 });
+        counts.sum()
+    };
+    assert_eq!((count(&tables[0]), count(&tables[1])), (of_kernels.0, of_kernels.0));
+    let first = tables[0].rows[0].last().unwrap();
+    assert_eq!(*first, named::Cell::Text("train.py:22 train_step".to_owned()));
 }
 
 #[test]

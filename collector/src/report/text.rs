@@ -1,8 +1,8 @@
 //! The summary that people read: as wide as the terminal, 60 to 160 columns, and about 40 lines long.
 
 mod findings;
+mod inside;
 mod memory;
-mod modules;
 pub(super) mod page;
 mod tables;
 
@@ -70,6 +70,7 @@ impl Report {
             self.graph_table(&mut page);
             self.line_table(&mut page, options.lines);
             self.module_table(&mut page);
+            self.operator_table(&mut page);
             self.idle_table(&mut page);
             self.range_table(&mut page, options.ranges);
             self.thread_table(&mut page);

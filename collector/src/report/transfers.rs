@@ -1,9 +1,10 @@
-//! Copies by direction and by kinds of memory, and memsets.
+//! Copies by direction, by kinds of memory and by pair of devices, and memsets.
 
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, Moved};
+use crate::aggregate::{Aggregates, EndDevice, Moved, PeerMoved};
 use crate::batch::DeviceMetric;
+use crate::label::uuid;
 use crate::model::operation::{Direction, UNKNOWN_MEMORY};
 use crate::report::json::Spread;
 
@@ -18,6 +19,9 @@ pub struct TransferReport {
     pub link_share: Option<f64>,
     /// By kinds of memory where these are known, the most device time first.
     pub by_memory: Vec<MemoryCopyReport>,
+    /// Copies between devices by the pair, the most device time first; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub by_devices: Vec<PeerCopyReport>,
 }
 
 /// Copies of one direction between two kinds of memory.
@@ -29,6 +33,39 @@ pub struct MemoryCopyReport {
     #[serde(flatten)]
     pub moved: MovedReport,
     pub link_share: Option<f64>,
+}
+
+/// Copies of one direction from one device to another.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PeerCopyReport {
+    /// As the first process numbers them that copied between the two.
+    pub source_ordinal: u32,
+    pub target_ordinal: u32,
+    /// `None` if the device is not described.
+    pub source_uuid: Option<String>,
+    pub target_uuid: Option<String>,
+    #[serde(flatten)]
+    pub moved: MovedReport,
+}
+
+impl PeerCopyReport {
+    fn new(row: &PeerMoved) -> PeerCopyReport {
+        let [source, target] = row.devices;
+        let named = |device: EndDevice| (device.uuid != [0; 2]).then(|| format!("GPU-{}", uuid(device.uuid)));
+        PeerCopyReport {
+            source_ordinal: source.ordinal,
+            target_ordinal: target.ordinal,
+            source_uuid: named(source),
+            target_uuid: named(target),
+            moved: moved_report(&row.moved),
+        }
+    }
+
+    /// `GPU 0 to GPU 1`.
+    pub fn text(&self) -> String {
+        format!("GPU {} to GPU {}", self.source_ordinal, self.target_ordinal)
+    }
 }
 
 /// Copies or memsets.
@@ -67,11 +104,15 @@ pub(super) fn transfers(aggregates: &Aggregates) -> Vec<TransferReport> {
             })
             .collect();
         by_memory.sort_by_key(|copies| std::cmp::Reverse((copies.moved.spread.total_ns, copies.moved.calls)));
+        let mut by_devices: Vec<_> = aggregates.peers.of(*direction).map(PeerCopyReport::new).collect();
+        by_devices
+            .sort_by_key(|copies| std::cmp::Reverse((copies.moved.spread.total_ns, copies.moved.calls)));
         TransferReport {
             direction: direction.name(),
             moved: moved_report(moved),
             link_share: link_share(*direction, moved),
             by_memory,
+            by_devices,
         }
     };
     transfers.copies.iter().map(report).collect()
@@ -93,5 +134,39 @@ pub(super) fn moved_report(moved: &Moved) -> MovedReport {
         bytes: moved.bytes,
         spread: Spread::new(&moved.durations),
         bandwidth_mbps: timed.then(|| moved.bandwidth_mbps()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::batch::Counters;
+    use crate::report::tests::tape::Tape;
+    use crate::report::{Report, TextOptions, named};
+
+    #[test]
+    fn pairs_of_devices_are_sorted_by_time_and_add_up() {
+        let mut tape = Tape::new(false);
+        for _ in 0..3 {
+            tape.peer_copy([0, 1], 1_000_000, 20_000);
+            tape.peer_copy([1, 0], 1_000_000, 40_000);
+        }
+        tape.peer_copy([2, 2], 10, 5);
+        tape.copy(11, 1, 500, 9_000);
+        let (totals, aggregates) = tape.play(Counters::default());
+        let report = Report::new(&totals, &aggregates);
+        let [up, peers] = report.transfers.as_slice() else { panic!("{:?}", report.transfers) };
+        assert!(up.by_devices.is_empty());
+        let names: Vec<String> = peers.by_devices.iter().map(super::PeerCopyReport::text).collect();
+        assert_eq!(names, ["GPU 1 to GPU 0", "GPU 0 to GPU 1", "GPU 2 to GPU 2"]);
+        let first = &peers.by_devices[0];
+        assert_eq!((first.moved.calls, first.moved.bandwidth_mbps), (3, Some(25_000.0)));
+        // Of the two ends one device is described.
+        assert_eq!((first.source_uuid.is_some(), first.target_uuid.is_some()), (false, true));
+        let sum: u64 = peers.by_devices.iter().map(|copies| copies.moved.bytes).sum();
+        assert_eq!(sum, peers.moved.bytes);
+        let table = &named::tables(&report, &["peer_copies".to_owned()])[0];
+        assert_eq!((table.rows.len(), &table.rows[1][1]), (3, &named::Cell::Count(60_000)));
+        let text = report.to_text(&TextOptions::default());
+        assert!(text.contains("\n  GPU 1 to GPU 0 "), "{text}");
     }
 }

@@ -75,7 +75,7 @@ impl Describer {
                 attributes.extend(shape(&kernel));
                 format!("cuda_kernel: {}", name.short)
             }
-            What::Copy { direction, bytes, source_memory, target_memory } => {
+            What::Copy { direction, bytes, source_memory, target_memory, .. } => {
                 attributes.extend(transfer(direction, bytes, duration_ns));
                 attributes.push(("gpu_transfer.is_slow", is_slow.clone()));
                 attributes.push(("gpu_transfer.threshold_us", threshold.clone()));

@@ -2,10 +2,10 @@
 
 It prints READY once it is warm. Between two steps it looks for a line on stdin:
 
-    measure STEPS MS STATE   two more steps, then at least so many steps and ms, whose times it prints: BLOCK {"ns": […], "cpu_ns": […]},
-                             each step's time and the processor time that its thread took
+    measure STEPS MS STATE   two more steps, then at least so many steps and ms. It prints: BLOCK STEPS NS, then each
+                             step's time in ns, and each step's processor time of this thread, with commas
     profiler on|off          begins or ends torch.profiler, and prints DONE
-    client on|off LIBRARY    begins or ends a CUPTI client (tests/gpu/cupti_client.c), and prints DONE or what it refused
+    client on|off LIBRARY    begins or ends a CUPTI client (tests/gpu/cupti_client.c), and prints DONE or its error
 
 small, graph, gpu: as in torch_bench.py. llama: eager decoding with the Llama of transformers (8 layers of 256, random weights), four
 tokens a step. tiny: kernels by the driver's own interface, also on the simulated device; --plant STATE=SHARE makes its steps longer in that
@@ -13,7 +13,6 @@ state, and --drift SHARE makes them longer with time, as tests of the benchmark 
 """
 import argparse
 import ctypes
-import json
 import os
 import select
 import sys
@@ -129,16 +128,13 @@ def main():
         else:
             _, steps, ms, state = line.split(" ", 3)
             step(), step()
-            times, cpu = [], []
-            begin, used = time.perf_counter_ns(), time.thread_time_ns()
-            until = begin + int(ms) * 1_000_000
-            while len(times) < int(steps) or begin < until:
+            walls, threads = [time.perf_counter_ns()], [time.thread_time_ns()]
+            while len(walls) <= int(steps) or walls[-1] - walls[0] < int(ms) * 1_000_000:
                 step()
-                now, used_now = time.perf_counter_ns(), time.thread_time_ns()
-                times.append(now - begin)
-                cpu.append(used_now - used)
-                begin, used = now, used_now
-            print("BLOCK " + json.dumps({"ns": times, "cpu_ns": cpu}), flush=True)
+                walls.append(time.perf_counter_ns())
+                threads.append(time.thread_time_ns())
+            of_steps = (",".join(str(after - before) for before, after in zip(times, times[1:])) for times in (walls, threads))
+            print(f"BLOCK {len(walls) - 1} {walls[-1] - walls[0]}", *of_steps, flush=True)
 
 
 sys.exit(main())

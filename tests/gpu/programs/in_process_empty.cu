@@ -1,6 +1,7 @@
 // The workload `empty` of `scripts/bench-overhead --in-process`: a step is 2000 empty kernels and the wait
 // for them. It talks as in_process.py does.
 #include "expect.h"
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -15,27 +16,29 @@ static void step() {
   CHECK(cudaDeviceSynchronize());
 }
 
-static long long clock_ns(clockid_t clock) {
-  timespec now;
-  clock_gettime(clock, &now);
-  return now.tv_sec * 1000000000LL + now.tv_nsec;
+static long long now_ns() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+static long long thread_ns() {
+  timespec used;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return used.tv_sec * 1000000000LL + used.tv_nsec;
 }
 
-static void print_list(const char *name, const std::vector<long long> &values) {
-  printf("\"%s\": [", name);
-  for (size_t i = 0; i < values.size(); i++) printf(i ? ", %lld" : "%lld", values[i]);
-  printf("]");
+static void print_steps(const std::vector<long long> &times) {
+  for (size_t at = 1; at < times.size(); at++) printf(at > 1 ? ",%lld" : " %lld", times[at] - times[at - 1]);
 }
 
 // The answer to `client on|off LIBRARY`.
-static void switch_client(char *rest) {
-  char *library = strchr(rest, ' ');
-  if (!library) return;
-  *library++ = 0;
-  library[strcspn(library, "\n")] = 0;
-  void *loaded = dlopen(library, RTLD_NOW);
+static void switch_client(char *word) {
+  char *library = strchr(word, ' ');
+  void *loaded = nullptr;
+  if (library) {
+    *library++ = 0;
+    library[strcspn(library, "\n")] = 0;
+    loaded = dlopen(library, RTLD_NOW);
+  }
   auto change = loaded ? (int (*)(int))dlsym(loaded, "cupti_client_switch") : nullptr;
-  const int status = change ? change(!strcmp(rest, "on")) : -1;
+  const int status = change ? change(!strcmp(word, "on")) : -1;
   if (status) printf("cupti client: error %d\n", status);
   else puts("DONE");
   fflush(stdout);
@@ -61,22 +64,16 @@ int main() {
     long steps = 0, ms = 0;
     if (sscanf(line, "measure %ld %ld", &steps, &ms) != 2) return 2;
     step(), step();
-    std::vector<long long> times, cpu;
-    long long begin = clock_ns(CLOCK_MONOTONIC), used = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    const long long until = begin + ms * 1000000;
-    while ((long)times.size() < steps || begin < until) {
+    std::vector<long long> times = {now_ns()}, used = {thread_ns()};
+    while ((long)times.size() <= steps || times.back() - times.front() < ms * 1000000) {
       step();
-      const long long now = clock_ns(CLOCK_MONOTONIC), used_now = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-      times.push_back(now - begin);
-      cpu.push_back(used_now - used);
-      begin = now;
-      used = used_now;
+      times.push_back(now_ns());
+      used.push_back(thread_ns());
     }
-    printf("BLOCK {");
-    print_list("ns", times);
-    printf(", ");
-    print_list("cpu_ns", cpu);
-    puts("}");
+    printf("BLOCK %zu %lld", times.size() - 1, times.back() - times.front());
+    print_steps(times);
+    print_steps(used);
+    putchar('\n');
     fflush(stdout);
   }
 }

@@ -91,7 +91,7 @@ impl ParquetFolder {
                 ];
                 add(&mut self.kernels, common, own)
             }
-            What::Copy { direction, bytes, source_memory, target_memory } => {
+            What::Copy { direction, bytes, source_memory, target_memory, .. } => {
                 let kinds = [source_memory, target_memory].map(|kind| Datum::Id(kind.into()));
                 let [source, target] = kinds;
                 let own = [node, Datum::Text(direction.name()), Datum::Big(bytes), source, target];

@@ -76,7 +76,7 @@ impl Work {
                 };
                 database.add(&KERNEL, row)?;
             }
-            What::Copy { direction, bytes, source_memory, target_memory } => {
+            What::Copy { direction, bytes, source_memory, target_memory, .. } => {
                 // Both ends are known to be this device only within it.
                 let ends = (direction == Direction::GpuToGpu).then_some(device);
                 let (kind, from, to) =

@@ -10,7 +10,7 @@ use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
 
 use crate::batch::{Gap, GapReason};
-use crate::model::executed::direction_of_record;
+use crate::model::executed::{direction_of_record, peers_of_record};
 use crate::model::loss::Loss;
 use crate::model::operation::{Kernel, What};
 use crate::model::process::ProcessState;
@@ -59,6 +59,7 @@ impl ProcessState {
                     bytes: copy.bytes,
                     source_memory: copy.source_memory,
                     target_memory: copy.target_memory,
+                    devices: peers_of_record(&copy),
                 };
                 self.device_record(ring, &copy.execution, what, sink);
             }

@@ -8,6 +8,7 @@ mod measured;
 mod notes;
 mod page;
 mod rows;
+mod stacks;
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,8 @@ use crate::report::{DeviceTimes, Report};
 
 pub use measured::MeasuredTwice;
 pub use page::PageFormat;
-pub use rows::{ComparedRow, OnlyIn};
+pub use rows::{ComparedRow, OnlyIn, PerStep, RunSums};
+pub use stacks::{SideStacks, StackOfRun};
 
 pub const SCHEMA: &str = "gputrace-diff";
 pub const VERSION: u32 = 1;
@@ -95,11 +97,16 @@ pub struct DiffReport {
     pub failed: Vec<String>,
     pub totals: Vec<ComparedTotal>,
     pub devices: Vec<ComparedDevice>,
-    /// The one whose GPU time changed the most first.
+    /// The one whose GPU time changed the most first, by step where steps are known.
     pub kernels: Vec<ComparedRow>,
     pub lines: Vec<ComparedRow>,
     /// PyTorch's modules with those inside of them; empty if there are none.
     pub modules: Vec<ComparedRow>,
+    /// The stacks that changed the most; their names are frames from the root on, joined by `;`.
+    pub stacks: Vec<ComparedRow>,
+    /// Stacks that changed less than those.
+    pub stacks_left_out: u64,
+    pub stacks_the_same: u64,
 }
 
 struct TotalKind {
@@ -109,10 +116,11 @@ struct TotalKind {
     of: fn(&Report) -> Option<u64>,
 }
 
-static TOTALS: [TotalKind; 10] = [
+static TOTALS: [TotalKind; 11] = [
     total("wall_time", "wall time", FigureUnit::Time, |report| Some(report.wall_ns)),
     total("active_time", "from first to last operation", FigureUnit::Time, Report::active_ns),
     total("step_time", "mean step", FigureUnit::Time, |report| report.step_ns().map(|ns| ns as u64)),
+    total("steps", "steps", FigureUnit::Count, Report::step_count),
     total("kernel_time", "kernel time", FigureUnit::Time, |report| report.kernel_ns(None)),
     total("copy_time", "copies and memsets", FigureUnit::Time, Report::moved_ns),
     total("graph_time", "graphs timed as a whole", FigureUnit::Time, |report| {
@@ -154,6 +162,9 @@ impl DiffReport {
             kernels: rows::kernels(before, after),
             lines: rows::lines(before, after),
             modules: rows::modules(before, after),
+            stacks: Vec::new(),
+            stacks_left_out: 0,
+            stacks_the_same: 0,
         }
     }
 

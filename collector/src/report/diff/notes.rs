@@ -18,6 +18,11 @@ pub(super) fn notes(before: &[Report], after: &[Report]) -> Vec<String> {
         let text = "some runs are on the simulated device and others on a real one: only counts can be compared, no times";
         notes.push(text.to_owned());
     }
+    let has_steps = |runs: &[Report]| runs.iter().all(|report| report.step_count().is_some());
+    if has_steps(before) && has_steps(after) {
+        let text = "figures per step are those of the whole run over its steps: what ran outside of steps, as at the start, is in them";
+        notes.push(text.to_owned());
+    }
     for (side, runs) in [("before", before), ("after", after)] {
         notes.extend(of_side(side, runs));
     }

@@ -2,6 +2,7 @@
 
 use crate::label::units::{count, duration};
 use crate::names::{line_safe, short_command};
+use crate::report::diff::stacks::innermost_first;
 use crate::report::diff::{ComparedRow, DiffReport, FigureUnit, MeasuredTwice, OnlyIn, SideReport};
 use crate::report::named::markdown_safe;
 use crate::report::table::{Table, fit};
@@ -11,6 +12,7 @@ use crate::report::words::{dash, plural};
 const KERNELS_SHOWN: usize = 15;
 const LINES_SHOWN: usize = 10;
 const MODULES_SHOWN: usize = 8;
+const STACKS_SHOWN: usize = 5;
 /// The least change of a cause of idle time that is shown, as a share of the wall time.
 const CAUSE_SHARE_MIN: f64 = 0.001;
 const WIDTH_MIN: usize = 60;
@@ -101,10 +103,36 @@ impl DiffReport {
     }
 
     fn parts(&self) -> Vec<PagePart> {
-        let kernels = self.rows(["Kernels", "kernel", "kernels"], &self.kernels, KERNELS_SHOWN, true);
-        let lines = self.rows(["Where", "line", "lines"], &self.lines, LINES_SHOWN, true);
-        let modules = self.rows(["Modules", "module", "modules"], &self.modules, MODULES_SHOWN, false);
-        [Some(self.overview()), kernels, lines, modules].into_iter().flatten().collect()
+        let is_by_step = self.kernels.iter().any(|row| row.per_step.is_some());
+        let heading = |whole, by_step| if is_by_step { by_step } else { whole };
+        let kernels = [heading("Kernels", "Kernels, per step"), "kernel", "kernels"];
+        let lines = [heading("Where", "Where, per step"), "line", "lines"];
+        let modules = [heading("Modules", "Modules, per step"), "module", "modules"];
+        let kernels = self.rows(kernels, &self.kernels, KERNELS_SHOWN, true);
+        let lines = self.rows(lines, &self.lines, LINES_SHOWN, true);
+        let modules = self.rows(modules, &self.modules, MODULES_SHOWN, false);
+        // Without lines a stack is little more than its kernel.
+        let stacks = (!self.lines.is_empty() && !self.stacks.is_empty())
+            .then(|| self.stacks_part(heading("Stacks", "Stacks, per step")));
+        [Some(self.overview()), kernels, lines, modules, stacks].into_iter().flatten().collect()
+    }
+
+    /// The stacks that changed the most, each with its innermost frame first.
+    fn stacks_part(&self, heading: &'static str) -> PagePart {
+        let shown = self.stacks.iter().take(STACKS_SHOWN).cloned();
+        let shown: Vec<ComparedRow> =
+            shown.map(|row| ComparedRow { name: innermost_first(&row.name), ..row }).collect();
+        let (header, mut rows) = self
+            .rows([heading, "stack", "stacks"], &shown, STACKS_SHOWN, false)
+            .map_or_else(|| (self.header(heading, &CALLS), Vec::new()), |part| (part.header, part.rows));
+        let less = self.stacks_left_out.saturating_add(self.stacks.len().saturating_sub(STACKS_SHOWN) as u64);
+        if less > 0 {
+            rows.push(vec![format!("{} that changed less", plural(less, "stack", "stacks"))]);
+        }
+        if self.stacks_the_same > 0 {
+            rows.push(vec![format!("{} the same", plural(self.stacks_the_same, "stack", "stacks"))]);
+        }
+        PagePart { header, rows }
     }
 
     fn header(&self, first: &'static str, last: &[&'static str]) -> Vec<&'static str> {
@@ -182,13 +210,14 @@ impl DiffReport {
         let mut rows: Vec<Vec<String>> = Vec::new();
         for row in changed.iter().take(shown) {
             let mut cells = vec![line_safe(&row.name).into_owned()];
-            cells.extend(self.cells(FigureUnit::Time, &row.time, row.only));
-            cells.extend([calls(row.calls.before), calls(row.calls.after)]);
+            let (time, of_calls) = row.shown();
+            cells.extend(self.cells(FigureUnit::Time, time, row.only));
+            cells.extend([calls(of_calls.before), calls(of_calls.after)]);
             rows.push(cells);
         }
         let mut rest = Vec::new();
         if let more @ 1.. = changed.len().saturating_sub(shown) {
-            let sum: f64 = changed.iter().skip(shown).filter_map(|row| row.time.difference).sum();
+            let sum: f64 = changed.iter().skip(shown).filter_map(|row| row.shown().0.difference).sum();
             let name = format!("{} that changed less", plural(more as u64, one, many));
             let sum = if add_up { signed(FigureUnit::Time, sum) } else { String::new() };
             rest.push(vec![name, String::new(), String::new(), sum]);
@@ -223,7 +252,8 @@ impl SideReport {
 fn amount(unit: FigureUnit, value: f64) -> String {
     match unit {
         FigureUnit::Time => duration(value.round().max(0.0) as u64),
-        // A mean over runs need not be a whole number.
+        // A mean over runs or steps need not be a whole number.
+        FigureUnit::Count if value > 0.0 && value < 1.0 => format!("{value:.2}"),
         FigureUnit::Count if value.fract() != 0.0 && value < 1000.0 => format!("{value:.1}"),
         FigureUnit::Count => count(value.round().max(0.0) as u64),
     }

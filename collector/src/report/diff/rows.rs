@@ -1,5 +1,6 @@
-//! Kernels, lines and modules of both sides, joined row by row.
+//! Kernels, lines, modules and stacks of both sides, joined row by row.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
@@ -34,21 +35,45 @@ pub struct ComparedRow {
     /// Host time in calls, in ns; of a line and a module.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_time: Option<MeasuredTwice>,
+    /// Absent unless each run on both sides has steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_step: Option<PerStep>,
+}
+
+/// A row's figures over the number of steps of their run.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PerStep {
+    pub time: MeasuredTwice,
+    pub calls: MeasuredTwice,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_time: Option<MeasuredTwice>,
 }
 
 impl ComparedRow {
-    /// Whether GPU time and operations are known on both sides, and the same.
+    /// Whether GPU time and operations are known on both sides, and the same: by step where steps are known.
     pub fn is_same(&self) -> bool {
-        self.only.is_none() && self.time.difference == Some(0.0) && self.calls.distance() == 0.0
+        // A division by different numbers of steps is not exact.
+        let least = if self.per_step.is_some() { 1e-3 } else { 0.0 };
+        let (time, calls) = self.shown();
+        self.only.is_none()
+            && time.difference.is_some()
+            && time.distance() <= least
+            && calls.distance() <= least
+    }
+
+    /// Time and operations as pages show them: by step where steps are known.
+    pub(super) fn shown(&self) -> (&MeasuredTwice, &MeasuredTwice) {
+        self.per_step.as_ref().map_or((&self.time, &self.calls), |step| (&step.time, &step.calls))
     }
 }
 
-/// What one run has of a row.
+/// What one run has of a row. The sums of several are added.
 #[derive(Clone, Copy, Debug, Default)]
-struct RunSums {
-    ns: Option<u64>,
-    calls: u64,
-    host_ns: u64,
+pub struct RunSums {
+    pub ns: Option<u64>,
+    pub calls: u64,
+    pub host_ns: u64,
 }
 
 impl RunSums {
@@ -67,21 +92,37 @@ type ByRun = BTreeMap<usize, RunSums>;
 
 /// The runs of one side.
 #[derive(Debug)]
-struct SideSums<K> {
+pub(super) struct SideSums<K> {
     rows: BTreeMap<K, ByRun>,
     /// By run, whether device times are known.
     timed: Vec<bool>,
+    /// By run, the number of its steps.
+    steps: Vec<Option<u64>>,
 }
 
 impl<K: Ord> SideSums<K> {
     fn new(runs: &[Report], sums: impl Fn(&Report, &mut dyn FnMut(K, RunSums))) -> SideSums<K> {
-        let mut rows: BTreeMap<K, ByRun> = BTreeMap::new();
+        let mut side = SideSums::empty(runs);
         for (run, report) in runs.iter().enumerate() {
-            sums(report, &mut |key, sums| {
-                rows.entry(key).or_default().entry(run).or_default().add(sums);
-            });
+            sums(report, &mut |key, sums| side.add(run, key, sums));
         }
-        SideSums { rows, timed: runs.iter().map(Report::has_device_times).collect() }
+        side
+    }
+
+    pub(super) fn add(&mut self, run: usize, key: K, sums: RunSums) {
+        self.rows.entry(key).or_default().entry(run).or_default().add(sums);
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.rows.keys()
+    }
+
+    pub(super) fn empty(runs: &[Report]) -> SideSums<K> {
+        SideSums {
+            rows: BTreeMap::new(),
+            timed: runs.iter().map(Report::has_device_times).collect(),
+            steps: runs.iter().map(Report::step_count).collect(),
+        }
     }
 
     /// A figure of a row in every run. A run without the row has 0 of it.
@@ -92,18 +133,40 @@ impl<K: Ord> SideSums<K> {
         };
         self.timed.iter().enumerate().map(of_run).collect()
     }
+
+    fn has_steps(&self) -> bool {
+        self.steps.iter().all(|steps| steps.is_some_and(|steps| steps > 0))
+    }
+
+    /// A figure of each run over the number of its steps.
+    fn by_step(&self, figure: Vec<Option<f64>>) -> Vec<Option<f64>> {
+        figure.into_iter().zip(&self.steps).map(|(value, steps)| Some(value? / (*steps)? as f64)).collect()
+    }
 }
 
+/// What a run has of a row; the second argument is whether its device times are known.
+type Figure = fn(RunSums, bool) -> Option<u64>;
+
 /// Joins a row of each side; at least one of them is there.
-fn compared<K: Ord>(
+pub(super) fn compared<K: Ord>(
     name: String,
     [before, after]: [&SideSums<K>; 2],
     [key_before, key_after]: [&K; 2],
 ) -> ComparedRow {
     let rows = [before.rows.get(key_before), after.rows.get(key_after)];
-    let measured = |of: fn(RunSums, bool) -> Option<u64>| {
-        MeasuredTwice::new(&before.figure(rows[0], of), &after.figure(rows[1], of))
+    let figures = |of: Figure| [before.figure(rows[0], of), after.figure(rows[1], of)];
+    let measured = |of: Figure| {
+        let [old, new] = figures(of);
+        MeasuredTwice::new(&old, &new)
     };
+    let by_step = |of: Figure| {
+        let [old, new] = figures(of);
+        MeasuredTwice::new(&before.by_step(old), &after.by_step(new))
+    };
+    // An operation whose time is missing among others that have one adds none, as in the report.
+    let time: Figure = |sums, timed| timed.then(|| sums.ns.unwrap_or(0));
+    let calls: Figure = |sums, _| Some(sums.calls);
+    let host_time: Figure = |sums, _| Some(sums.host_ns);
     ComparedRow {
         name,
         full_name: None,
@@ -112,25 +175,32 @@ fn compared<K: Ord>(
             [None, Some(_)] => Some(OnlyIn::After),
             _ => None,
         },
-        // An operation whose time is missing among others that have one adds none, as in the report.
-        time: measured(|sums, timed| timed.then(|| sums.ns.unwrap_or(0))),
-        calls: measured(|sums, _| Some(sums.calls)),
-        host_time: Some(measured(|sums, _| Some(sums.host_ns))),
+        time: measured(time),
+        calls: measured(calls),
+        host_time: Some(measured(host_time)),
+        per_step: (before.has_steps() && after.has_steps()).then(|| PerStep {
+            time: by_step(time),
+            calls: by_step(calls),
+            host_time: Some(by_step(host_time)),
+        }),
     }
 }
 
-/// The row whose time changed the most first. Without device times, the one whose calls did.
-fn sort(rows: &mut [ComparedRow], has_host_times: bool) {
+/// The row whose time changed the most first, by step where steps are known. Without device times, the one
+/// whose calls did.
+pub(super) fn by_change(a: &ComparedRow, b: &ComparedRow, has_host_times: bool) -> Ordering {
     let distance = |row: &ComparedRow| {
-        let host = row.host_time.filter(|_| has_host_times && row.time.difference.is_none());
-        [row.time.distance(), host.map_or(0.0, |time| time.distance()), row.calls.distance()]
+        let (time, calls) = row.shown();
+        let host_time = row.per_step.map_or(row.host_time, |step| step.host_time);
+        let host = host_time.filter(|_| has_host_times && time.difference.is_none());
+        [time.distance(), host.map_or(0.0, |time| time.distance()), calls.distance()]
     };
-    rows.sort_by(|a, b| {
-        let by_distance = distance(b).into_iter().zip(distance(a)).map(|(b, a)| b.total_cmp(&a));
-        by_distance
-            .fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
-            .then_with(|| a.name.cmp(&b.name))
-    });
+    let by_distance = distance(b).into_iter().zip(distance(a)).map(|(b, a)| b.total_cmp(&a));
+    by_distance.fold(Ordering::Equal, Ordering::then).then_with(|| a.name.cmp(&b.name))
+}
+
+fn sort(rows: &mut [ComparedRow], has_host_times: bool) {
+    rows.sort_by(|a, b| by_change(a, b, has_host_times));
 }
 
 /// Kernels by their full names: short ones are unique in one report only.
@@ -151,7 +221,8 @@ pub(super) fn kernels(before: &[Report], after: &[Report]) -> Vec<ComparedRow> {
     let names: BTreeSet<&String> = before.rows.keys().chain(after.rows.keys()).collect();
     let row = |full: &String| {
         let row = compared(full.clone(), [&before, &after], [full, full]);
-        ComparedRow { host_time: None, ..row }
+        let per_step = row.per_step.map(|step| PerStep { host_time: None, ..step });
+        ComparedRow { host_time: None, per_step, ..row }
     };
     let mut rows: Vec<ComparedRow> = names.into_iter().map(row).collect();
     sort(&mut rows, false);

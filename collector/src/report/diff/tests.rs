@@ -10,6 +10,10 @@ use crate::report::tests::tape::{Tape, python_stacks};
 /// A training program. Its step moved by `moved` lines; `slower_ns` more for each gemm, `extra` launches of
 /// another kernel.
 fn run(moved: u64, slower_ns: u64, extra: usize) -> Report {
+    run_of(50, moved, slower_ns, extra)
+}
+
+fn run_of(steps: u64, moved: u64, slower_ns: u64, extra: usize) -> Report {
     let mut tape = Tape::new(false);
     python_stacks(&mut tape);
     tape.define(definition::kind::NAME, 43, &[], b"fused_add");
@@ -19,7 +23,7 @@ fn run(moved: u64, slower_ns: u64, extra: usize) -> Report {
     tape.stack(130, &[(100, 39), (120, 2)]);
     tape.stack(131, &[(100, 39), (120, 4)]);
     tape.stack(132, &[(100, 40), (121, 1)]);
-    for step in 0..50 {
+    for step in 0..steps {
         tape.at(130);
         tape.launch(40, 128, Some(40_000 + slower_ns + step * 10));
         tape.at(131);
@@ -94,6 +98,74 @@ fn several_runs_separate_a_change_from_noise() {
     let noise = DiffReport::new(&side([0, 900, 300]), &side([200, 1_000, 400]));
     assert_eq!(named(&noise.kernels, "gemm_bf16").time.beyond_noise, Some(false));
     golden("report/diff/tests/several.txt", &diff.to_page(PageFormat::Text { width: 120 }));
+}
+
+/// A longer run has more of everything; by step it is compared with the shorter one.
+#[test]
+fn runs_of_different_lengths_are_compared_by_step() {
+    let diff = DiffReport::new(&[run(0, 0, 0)], &[run_of(80, 0, 1_000, 0)]);
+    let steps = diff.totals.iter().find(|total| total.name == "steps").unwrap();
+    assert_eq!((steps.measured.before, steps.measured.after), (Some(50.0), Some(80.0)));
+    assert_eq!(diff.kernels[0].name, "gemm_bf16");
+    // Step n takes 10 n ns more than the first.
+    let gemm = diff.kernels[0].per_step.unwrap();
+    assert_eq!((gemm.time.before, gemm.time.after), (Some(40_245.0), Some(41_395.0)));
+    assert_eq!((gemm.time.difference, gemm.calls.difference), (Some(1_150.0), Some(0.0)));
+    let adam = named(&diff.kernels, "adam_step");
+    assert!(adam.is_same() && adam.calls.difference == Some(30.0), "{adam:?}");
+    let forward = named(&diff.lines, "net.py:32 forward").per_step.unwrap();
+    assert_eq!((forward.time.difference, forward.host_time.unwrap().difference), (Some(1_150.0), Some(0.0)));
+    let page = diff.to_page(PageFormat::Text { width: 100 });
+    assert!(page.contains("Kernels, per step") && page.contains("2 kernels the same"), "{page}");
+    assert!(
+        page.contains("+1.15 µs") && page.contains("figures per step are those of the whole run"),
+        "{page}"
+    );
+    assert!(diff.to_page(PageFormat::Markdown).contains("| Where, per step |"));
+    // Where one run has no steps, the whole runs are compared.
+    let diff = DiffReport::new(&[run(0, 0, 0), run(0, 0, 0)], &[run(0, 0, 0), run(0, 0, 20)]);
+    assert!(diff.kernels.iter().chain(&diff.lines).all(|row| row.per_step.is_none()));
+    let page = diff.to_page(PageFormat::Text { width: 100 });
+    assert!(!page.contains("per step"), "{page}");
+}
+
+/// Stacks of one run: the kernel's name and its time.
+fn stacks_of(all: impl IntoIterator<Item = (String, u64)>) -> Vec<Vec<StackOfRun>> {
+    let of_run = all.into_iter().map(|(kernel, ns)| {
+        let frames = ["python", "step net.py:32", kernel.as_str()].map(std::sync::Arc::from);
+        (frames.to_vec(), RunSums { ns: Some(ns), calls: 50, host_ns: 0 })
+    });
+    vec![of_run.collect()]
+}
+
+#[test]
+fn stacks_that_changed_the_most_are_kept() {
+    let (old, new) = (run(0, 0, 0), run(0, 0, 0));
+    let [old, new] = [[old], [new]];
+    let mut diff = DiffReport::new(&old, &new);
+    let stacks =
+        |extra_ns: u64| stacks_of((0..300).map(|at| (format!("kernel_{at}"), 5_000 + at * extra_ns)));
+    let (before, after) = (stacks(0), stacks(50));
+    let side = |runs, stacks| SideStacks { runs, stacks };
+    diff.add_stacks(side(&old, &before), side(&new, &after));
+    assert_eq!((diff.stacks.len(), diff.stacks_left_out, diff.stacks_the_same), (200, 99, 1));
+    let first = &diff.stacks[0];
+    assert_eq!((first.name.as_str(), first.only), ("python;step net.py:32;kernel_299", None));
+    assert_eq!((first.time.difference, first.host_time), (Some(299.0 * 50.0), None));
+    assert_eq!(first.per_step.unwrap().time.difference, Some(299.0));
+    let page = diff.to_page(PageFormat::Text { width: 120 });
+    assert!(page.contains("Stacks, per step"), "{page}");
+    assert!(page.contains("kernel_299 < step net.py:32 < python"), "{page}");
+    assert!(page.contains("294 stacks that changed less") && page.contains("1 stack the same"), "{page}");
+    assert!(diff.to_page(PageFormat::Markdown).contains("| Stacks, per step |"));
+    // A stack that one side alone has, and no stacks at all.
+    let mut diff = DiffReport::new(&old, &new);
+    let lost = stacks_of([("lost".to_owned(), 7)]);
+    diff.add_stacks(side(&old, &lost), side(&new, &[]));
+    assert_eq!((diff.stacks[0].only, diff.stacks[0].time.difference), (Some(OnlyIn::Before), Some(-7.0)));
+    let mut diff = DiffReport::new(&old, &new);
+    diff.add_stacks(side(&old, &[]), side(&new, &[]));
+    assert!(!diff.to_page(PageFormat::Text { width: 80 }).contains("Stacks"));
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn churn(input: &RuleInput<'_>) -> Option<Finding> {
 }
 
 fn loads(input: &RuleInput<'_>) -> Option<Finding> {
-    let (late, late_ns) = input.aggregates.calls.loads().late();
+    let (late, late_ns) = input.aggregates.calls.late_loads();
     // Compiling goes before loading: the GPU waits for both. What happens once belongs to the start.
     let again = input.idle.iter().filter(|line| line.pieces >= LOADS_MIN && input.has_loads(line));
     let again_ns = sum(again.map(|line| line.ns));

@@ -4,11 +4,14 @@
 //! are left out: the histograms that durations are kept in do not have them.
 //! `docs/reference/report-tables.md` lists the tables.
 
+mod allocations;
+mod copies;
 mod format;
+mod inside;
+mod launches;
 
 use std::fmt;
 
-use crate::report::MovedReport;
 use crate::report::json::{Report, Spread};
 use crate::report::lines::CodeLocation;
 
@@ -54,7 +57,7 @@ struct TableKind {
 /// Those printed where a format was chosen and no table.
 pub const DEFAULT: [&str; 4] = ["lines", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_api_sum"];
 
-static KINDS: [TableKind; 13] = [
+static KINDS: [TableKind; 17] = [
     TableKind {
         name: "findings",
         title: "What costs time, and what would help",
@@ -74,13 +77,32 @@ static KINDS: [TableKind; 13] = [
             "Time (%)",
             "Total Time (ns)",
             "Operations",
+            "Backward Time (ns)",
+            "Backward Operations",
             "Self Time (ns)",
             "Self Operations",
             "Host Calls",
             "Host Time (ns)",
             "Module",
         ],
-        rows: modules,
+        rows: inside::modules,
+    },
+    TableKind {
+        name: "torch_ops",
+        title: "GPU time by PyTorch operator",
+        columns: &[
+            "Time (%)",
+            "Total Time (ns)",
+            "Operations",
+            "Backward Time (ns)",
+            "Backward Operations",
+            "Self Time (ns)",
+            "Self Operations",
+            "Host Calls",
+            "Host Time (ns)",
+            "Operator",
+        ],
+        rows: inside::operators,
     },
     TableKind {
         name: "cuda_gpu_kern_sum",
@@ -112,7 +134,24 @@ static KINDS: [TableKind; 13] = [
             "Shorter",
             "Name",
         ],
-        rows: launches,
+        rows: launches::by_kernel,
+    },
+    TableKind {
+        name: "line_exec_sum",
+        title: "Launches by line, from the begin of the launch on",
+        columns: &[
+            "Count",
+            "QCount",
+            "TAvg (ns)",
+            "AAvg (ns)",
+            "AMax (ns)",
+            "QAvg (ns)",
+            "QMax (ns)",
+            "KAvg (ns)",
+            "Shorter",
+            "Line",
+        ],
+        rows: launches::by_line,
     },
     TableKind {
         name: "cuda_gpu_mem_time_sum",
@@ -127,13 +166,45 @@ static KINDS: [TableKind; 13] = [
             "Max (ns)",
             "Operation",
         ],
-        rows: memory_times,
+        rows: copies::times,
     },
     TableKind {
         name: "cuda_gpu_mem_size_sum",
         title: "Copies and memsets by size",
         columns: &["Total (MB)", "Count", "Avg (MB)", "Bandwidth (MB/s)", "Operation"],
-        rows: memory_sizes,
+        rows: copies::sizes,
+    },
+    TableKind {
+        name: "peer_copies",
+        title: "Copies between devices by pair",
+        columns: &[
+            "Time (%)",
+            "Total Time (ns)",
+            "Count",
+            "Total (MB)",
+            "Bandwidth (MB/s)",
+            "From",
+            "To",
+            "Devices",
+        ],
+        rows: copies::peers,
+    },
+    TableKind {
+        name: "line_alloc_sum",
+        title: "Allocations of the driver by line",
+        columns: &[
+            "Time (%)",
+            "Total Time (ns)",
+            "Allocations",
+            "Frees",
+            "Freed At Once",
+            "Allocated (MB)",
+            "Live At Most (MB)",
+            "PID",
+            "Kind",
+            "Line",
+        ],
+        rows: allocations::by_line,
     },
     TableKind {
         name: "cuda_api_sum",
@@ -285,100 +356,11 @@ fn lines(report: &Report) -> Vec<Vec<Cell>> {
         .collect()
 }
 
-/// Modules with those inside of them, and then what no module is known of.
-fn modules(report: &Report) -> Vec<Vec<Cell>> {
-    let Some(modules) = &report.modules else { return Vec::new() };
-    let row = |module: &crate::report::ModuleReport| {
-        let figures = vec![
-            percent(module.share),
-            time(module.total_ns),
-            Cell::Count(module.calls),
-            time(module.self_ns),
-            Cell::Count(module.self_calls),
-            Cell::Count(module.host_calls),
-            Cell::Count(module.host_total_ns),
-        ];
-        with(figures, format!("{} {}", module.class, module.file))
-    };
-    let outside = [("(backward pass)", modules.backward), ("(no module)", modules.outside)];
-    let outside = outside.into_iter().filter(|(_, of)| of.calls > 0).map(|(name, of)| {
-        let mut figures = vec![percent(of.share), time(of.total_ns), Cell::Count(of.calls)];
-        figures.resize(7, Cell::Missing);
-        with(figures, name)
-    });
-    modules.list.iter().map(row).chain(outside).collect()
-}
-
 fn kernels(report: &Report) -> Vec<Vec<Cell>> {
     let row = |kernel: &crate::report::KernelReport| {
         with(sums(percent(kernel.share), kernel.calls, &kernel.spread), kernel.full_name.as_str())
     };
     report.kernels.iter().map(row).collect()
-}
-
-/// Those with the most time from the begin of the launch to the end of the kernel first.
-fn launches(report: &Report) -> Vec<Vec<Cell>> {
-    let mut rows: Vec<(f64, Vec<Cell>)> = Vec::new();
-    for kernel in &report.kernels {
-        let Some(launches) = &kernel.launches else { continue };
-        let figures = vec![
-            Cell::Count(launches.calls),
-            Cell::Count(launches.queued_calls),
-            Cell::Figure(launches.total_mean_ns),
-            Cell::Figure(launches.api_mean_ns),
-            Cell::Count(launches.api_max_ns),
-            launches.queue_mean_ns.map_or(Cell::Missing, Cell::Figure),
-            time(launches.queue_max_ns),
-            Cell::Figure(launches.kernel_mean_ns),
-            Cell::Count(launches.shorter_calls),
-        ];
-        let total_ns = launches.total_mean_ns * launches.calls as f64;
-        rows.push((total_ns, with(figures, kernel.full_name.as_str())));
-    }
-    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
-    rows.into_iter().map(|(_, cells)| cells).collect()
-}
-
-/// What was moved and set, as nsys names the operations; those that did not occur are left out.
-fn moved(report: &Report) -> Vec<(&'static str, &MovedReport)> {
-    let name = |direction: &str| match direction {
-        "cpu_to_gpu" => "[CUDA memcpy Host-to-Device]",
-        "gpu_to_cpu" => "[CUDA memcpy Device-to-Host]",
-        "gpu_to_gpu" => "[CUDA memcpy Device-to-Device]",
-        "peer_to_peer" => "[CUDA memcpy Peer-to-Peer]",
-        "cpu_to_cpu" => "[CUDA memcpy Host-to-Host]",
-        _ => "[CUDA memcpy]",
-    };
-    let copies = report.transfers.iter().map(|transfer| (name(transfer.direction), &transfer.moved));
-    let mut all: Vec<_> = copies.chain([("[CUDA memset]", &report.memsets)]).collect();
-    all.retain(|(_, moved)| moved.calls > 0);
-    all.sort_by_key(|(_, moved)| std::cmp::Reverse(moved.spread.total_ns));
-    all
-}
-
-fn memory_times(report: &Report) -> Vec<Vec<Cell>> {
-    let all = moved(report);
-    let all_ns = all.iter().filter_map(|(_, moved)| moved.spread.total_ns).fold(0, u64::saturating_add);
-    let row = |(name, moved): &(&str, &MovedReport)| {
-        with(sums(part(moved.spread.total_ns, all_ns), moved.calls, &moved.spread), *name)
-    };
-    all.iter().map(row).collect()
-}
-
-fn memory_sizes(report: &Report) -> Vec<Vec<Cell>> {
-    let mut all = moved(report);
-    all.sort_by_key(|(_, moved)| std::cmp::Reverse(moved.bytes));
-    let row = |(name, moved): &(&str, &MovedReport)| {
-        let megabytes = moved.bytes as f64 / 1e6;
-        let figures = vec![
-            Cell::Figure(megabytes),
-            Cell::Count(moved.calls),
-            Cell::Figure(megabytes / moved.calls as f64),
-            moved.bandwidth_mbps.map_or(Cell::Missing, Cell::Figure),
-        ];
-        with(figures, *name)
-    };
-    all.iter().map(row).collect()
 }
 
 fn calls(report: &Report) -> Vec<Vec<Cell>> {

@@ -258,6 +258,16 @@ impl Tape {
         self.call(kind::COPY, api, 4_000, self.correlation, 0, detail);
     }
 
+    /// A copy between the process's devices with these ordinals.
+    pub(crate) fn peer_copy(&mut self, [source_device, target_device]: [u16; 2], bytes: u64, device_ns: u64) {
+        self.correlation += 1;
+        let execution = self.executed(device_ns);
+        let ends = DeviceCopy { copy_kind: 10, source_device, target_device, ..DeviceCopy::default() };
+        self.records.push(DeviceCopy { execution, bytes, ..ends }.to_cell());
+        let detail = Detail::Copy(call::Copy { direction: call::direction::PEER, bytes, count: 1 });
+        self.call(kind::COPY, 11, 4_000, self.correlation, 0, detail);
+    }
+
     pub(crate) fn fill(&mut self, bytes: u64, device_ns: u64) {
         self.correlation += 1;
         let record = DeviceFill { execution: self.executed(device_ns), bytes, ..DeviceFill::default() };

@@ -9,8 +9,8 @@ use crate::report::text::IDLE_SHARE_MIN;
 use crate::report::text::page::{LABEL, NAME_MIN, TextPage};
 use crate::report::words::{dash, plural};
 use crate::report::{
-    AnomalyReport, DeviceMomentReport, DeviceTimes, GraphReport, IdleLine, KernelReport, LineReport,
-    MemoryCopyReport, MovedReport, RangeReport, Report, Spread, ThreadReport,
+    AnomalyReport, DeviceTimes, GraphReport, IdleLine, KernelReport, LineReport, MemoryCopyReport,
+    MovedReport, RangeReport, Report, Spread, ThreadReport,
 };
 
 /// On pages narrower than this, the table of kernels has a short heading.
@@ -138,8 +138,8 @@ impl Report {
         }
         page.table(table, true);
         for anomaly in self.anomalies.list.iter().take(ANOMALIES_SHOWN) {
-            if let Some(line) = anomaly.device_state.as_ref().and_then(DeviceMomentReport::line) {
-                page.paragraph(&format!("{}: {line}", anomaly.name));
+            if let Some(causes) = anomaly.causes() {
+                page.paragraph(&format!("{}: {causes}", anomaly.name));
             }
         }
     }
@@ -257,6 +257,9 @@ impl Report {
                         add(&name, &copies.moved, copies.link_share);
                     }
                 }
+            }
+            for copies in transfer.by_devices.iter().take(PARTS_SHOWN) {
+                add(&format!("  {}", copies.text()), &copies.moved, None);
             }
         }
         add("memset", &self.memsets, None);

@@ -3,7 +3,9 @@
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use gputrace_callstack::torch::engine::{self, Counts, CurrentNode, Functions, Inside, Number};
+use gputrace_callstack::torch::engine::{
+    self, Counts, CurrentNode, Functions, Inside, NextNode, Number, ThreadNumber,
+};
 use gputrace_producer::stderr;
 use gputrace_producer::system;
 
@@ -92,6 +94,8 @@ fn follow(form: &Form, original: *mut c_void) {
     };
     let node = of_library(c"_ZN5torch8autograd16get_current_nodeEv");
     let counts = if form.counts_within { Counts::Within } else { Counts::Beside };
+    let next_node = of_library(c"_ZN2at15sequence_number4peekEv");
+    let thread = of_library(c"_ZN2at14RecordFunction15currentThreadIdEv");
     // SAFETY: PyTorch's functions of these names have these types, in every version that has them; the form
     // determines what a reference to a node is.
     let functions = unsafe {
@@ -100,6 +104,8 @@ fn follow(form: &Form, original: *mut c_void) {
             number: core::mem::transmute::<*mut c_void, Number>(number),
             inside: core::mem::transmute::<*mut c_void, Inside>(inside),
             node: node.map(|node| core::mem::transmute::<*mut c_void, CurrentNode>(node)),
+            next_node: next_node.map(|next| core::mem::transmute::<*mut c_void, NextNode>(next)),
+            thread: thread.map(|thread| core::mem::transmute::<*mut c_void, ThreadNumber>(thread)),
             counts,
         }
     };

@@ -47,8 +47,8 @@ def counts(bench, name, report, wanted):
 
 def wanted_of(what):
     """{line: kernels} by hand, for that way to run."""
-    marks = ((line, re.search(r"# LAUNCHES (\d+)(?: in (\w+))?$", text)) for line, text in enumerate(SOURCE.splitlines(), 1))
-    return {line: int(mark[1]) for line, mark in marks if mark and mark[2] in (None, what)}
+    marks = ((line, re.search(rf"# LAUNCHES .*?(\d+) in {what}\b", text)) for line, text in enumerate(SOURCE.splitlines(), 1))
+    return {line: int(mark[1]) for line, mark in marks if mark}
 
 
 def nodes(bench, name, stacks):
@@ -58,6 +58,20 @@ def nodes(bench, name, stacks):
     bench.check(f"{name}-engine", of_engine and len(right) == len(of_engine), f"{len(right)} of {len(of_engine)} stacks of the engine's thread have a line, then [autograd]")
     for node in ("MulBackward0", "TanhBackward0"):
         bench.check(f"{name}-{node}", any(node in frames for frames in right), f"among {sorted({frames[frames.index('[autograd]') + 1] for frames in right})}")
+
+
+def modules(bench):
+    """Forward and backward together are each class's, but for the first of the twenty steps' backward pass."""
+    report, _ = traced(bench, "modules", ("modules",))
+    if not report:
+        return
+    found = report.get("modules", {})
+    have = {one["class"]: (one["calls"], one["backward_calls"], one["self_calls"]) for one in found.get("list", ())}
+    for name, forward, backward, own in (("Scale", 3, 3, True), ("Bend", 2, 2, True), ("Both", 6, 5, False)):
+        calls = 20 * forward + 19 * backward
+        want = (calls, 19 * backward, calls if own else 20)
+        bench.check(f"modules-{name}", have.get(name) == want, f"calls, backward, itself {have.get(name)}, by hand {want}")
+    bench.check("modules-backward", found.get("backward", {}).get("calls") == 5, f"{found.get('backward')}, the first pass has 5")
 
 
 def replays(bench, name, report, program, mark, least):
@@ -118,6 +132,7 @@ def run(bench):
         for operator, line in (("aten::mul", "forward"), ("aten::tanh", "forward"), ("aten::tanh_backward", "[autograd]")):
             found = any(operator in frames and any(frame.startswith(line) for frame in frames) for frames, _, _ in stacks)
             bench.check(f"operators-{operator}", found, f"under {line}")
+    modules(bench)
     report, folder = traced(bench, "compiled", ("compile",))
     if report:
         found = lines_of(report, PROGRAM)

@@ -1,7 +1,37 @@
-"""Kernels on two devices, copies between them."""
+"""Kernels on two devices, copies between them, and ranks of which one has more work."""
 
 from .. import machine
+from .insight import brief, findings
 from .programs import check_program
+
+
+def ranks(bench):
+    """The first finding names the rank that the other waits for; the mended twin has none of that rule."""
+    script = bench.script("torch_ranks.py")
+    found, _, took = findings(bench, "ranks", script)
+    again, _, mended = findings(bench, "ranks-mended", [*script, "mended"])
+    if not found or again is None:
+        bench.check("ranks-first", False, brief(found or []))
+        return
+    first = found[0]
+    bench.check("ranks-first", first["rule"] == "slow_rank" and "rank 1" in first["title"], f"{brief(found)}: {first['title']}")
+    bench.check("ranks-mended", not any(one["rule"] == "slow_rank" for one in again), brief(again))
+    if took and mended:
+        bench.row("ranks-gain", "INFO", f"by the stopwatch {took - mended:.4f} s of {took:.4f}, {first['saves_ns'] / 1e9:.4f} s by the finding")
+
+
+# What two_gpus.cu copies: (from, to) -> copies, bytes.
+PEER_COPIES = {(0, 1): (6, 5 * (4 << 20) + 4096), (1, 0): (5, 5 * (4 << 20))}
+
+
+def two_gpus(bench):
+    report = check_program(bench, "two-gpus", [bench.programs["two_gpus"]])
+    if not report:
+        return
+    pairs = [pair for transfer in report["transfers"] for pair in transfer.get("by_devices", [])]
+    found = {(pair["source_ordinal"], pair["target_ordinal"]): (pair["calls"], pair["bytes"]) for pair in pairs}
+    rates = ", ".join(f"{pair['source_ordinal']} to {pair['target_ordinal']}: {pair['bandwidth_mbps']} MB/s" for pair in pairs)
+    bench.row("two-gpus-pairs", "PASS" if found == PEER_COPIES else "FAIL", f"{found}, {rates}")
 
 
 def run(bench):
@@ -9,9 +39,10 @@ def run(bench):
         bench.row("two", "SKIP", f"{machine.gpu_count()} GPU here, two needed")
         return
     bench.parallel({
-        "two-gpus": lambda: check_program(bench, "two-gpus", [bench.programs["two_gpus"]]),
+        "two-gpus": lambda: two_gpus(bench),
         "torch-second-gpu": lambda: check_program(bench, "torch-second-gpu", bench.script("torch_train.py", "--device", "1", "--steps", "5")),
         "threads": lambda: check_program(bench, "threads", [bench.programs["threads"]]),
     })
+    ranks(bench)
     for folded in sorted((bench.scratch / "traces" / "two" / "two-gpus").rglob("summary.txt")):
         bench.row("summary", "INFO", folded.read_text(errors="replace")[:500].replace("\n", " | "))

@@ -264,7 +264,7 @@ fn counters_follow_memory_queue_and_copies() {
     made.operation(&Operation { call: launch(50_000), ..kernel(7, 250_000, 10) });
     made.operation(&Operation { call: launch(60_000), ..kernel(7, 350_000, 10) });
     let direction = crate::model::operation::Direction::CpuToGpu;
-    let what = What::Copy { direction, bytes: 4_000, source_memory: 0, target_memory: 0 };
+    let what = What::Copy { direction, bytes: 4_000, source_memory: 0, target_memory: 0, devices: None };
     made.operation(&Operation { what, ..kernel(7, 400_000, 1_000) });
     let exported = made.finish();
     let values = |name| &exported.counters[&exported.tracks_named(name)[0]][..];

@@ -1,0 +1,87 @@
+//! Sums over stacks by what they are inside of: PyTorch's modules, or its operators.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::aggregate::{Aggregates, StackKey, Weight};
+use crate::label::{Labels, StackFrame, StackNames, is_backward};
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct InsideSums {
+    /// Operations in it and in what is inside of it.
+    pub under: Weight,
+    /// Those of backward passes.
+    pub backward: Weight,
+    /// Operations in nothing inside of it.
+    pub itself: Weight,
+    /// Host calls.
+    pub host: Weight,
+}
+
+pub(super) struct InsideOf<K> {
+    pub by_key: FxHashMap<K, InsideSums>,
+    /// Operations of stacks that are inside of nothing: of backward passes, and all others.
+    pub backward: Weight,
+    pub outside: Weight,
+}
+
+/// What a stack is to one of those that it is inside of.
+struct StackInside {
+    /// Whether nothing further out has the same key.
+    is_first: bool,
+    is_innermost: bool,
+    is_backward: bool,
+}
+
+/// `keys` returns what a stack is inside of, outermost first.
+pub(super) fn inside<K: Eq + Hash + Clone>(
+    aggregates: &Aggregates,
+    labels: &mut Labels<'_>,
+    keys: impl Fn(&StackNames<'_>, &[StackFrame]) -> Vec<K>,
+) -> InsideOf<K> {
+    let none = Weight::default();
+    let mut sums = InsideOf { by_key: FxHashMap::default(), backward: none, outside: none };
+    add(&aggregates.device_stacks.sorted(), labels, &keys, &mut sums, |of, weight, inside| {
+        of.under.add(if inside.is_first { weight } else { none });
+        of.backward.add(if inside.is_first && inside.is_backward { weight } else { none });
+        of.itself.add(if inside.is_innermost { weight } else { none });
+    });
+    let (backward, outside) = (sums.backward, sums.outside);
+    add(&aggregates.host_stacks.sorted(), labels, &keys, &mut sums, |of, weight, inside| {
+        of.host.add(if inside.is_first { weight } else { none });
+    });
+    InsideOf { backward, outside, ..sums }
+}
+
+/// Calls `put` with each weight and the sums of everything that its stack is inside of.
+fn add<K: Eq + Hash + Clone>(
+    weights: &[(StackKey, Weight)],
+    labels: &mut Labels<'_>,
+    keys: &impl Fn(&StackNames<'_>, &[StackFrame]) -> Vec<K>,
+    to: &mut InsideOf<K>,
+    put: impl Fn(&mut InsideSums, Weight, StackInside),
+) {
+    let mut by_stack: BTreeMap<(u32, u32), Weight> = BTreeMap::new();
+    for (key, weight) in weights {
+        by_stack.entry((key.process, key.stack)).or_default().add(*weight);
+    }
+    let mut seen: FxHashSet<K> = FxHashSet::default();
+    for ((process, stack), weight) in by_stack {
+        let frames = labels.stacks.frames(process, stack);
+        let (found, is_backward) = (keys(&labels.stacks, &frames), is_backward(&frames));
+        if found.is_empty() {
+            let side = if is_backward { &mut to.backward } else { &mut to.outside };
+            side.add(weight);
+        }
+        // Something may be inside of what has the same key.
+        seen.clear();
+        let innermost = found.len().saturating_sub(1);
+        for (index, key) in found.into_iter().enumerate() {
+            let is_first = seen.insert(key.clone());
+            let inside = StackInside { is_first, is_innermost: index == innermost, is_backward };
+            put(to.by_key.entry(key).or_default(), weight, inside);
+        }
+    }
+}

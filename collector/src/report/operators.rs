@@ -1,0 +1,111 @@
+//! GPU time by PyTorch operator (`aten::mm`), which stacks have with `--torch-ops`.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::aggregate::Aggregates;
+use crate::label::{Labels, StackFrame};
+use crate::report::OutsideReport;
+use crate::report::inside::{InsideOf, InsideSums, inside};
+use crate::report::json::{device_ns, share};
+
+/// Operators that have a row: the ones with the most device time.
+const OPERATORS_MAX: usize = 1024;
+
+/// The operators of a program whose stacks have some.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OperatorsReport {
+    /// The one with the most device time first, or with the most operations where no device time is known.
+    pub list: Vec<OperatorReport>,
+    /// Operations of backward passes that no operator launched.
+    pub backward: OutsideReport,
+    /// All other operations that no operator launched.
+    pub outside: OutsideReport,
+}
+
+/// All calls of one operator.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OperatorReport {
+    pub name: String,
+    /// Operations of the GPU that were launched in it, and in the operators that it calls; of backward
+    /// passes, also what they launched for it.
+    pub calls: u64,
+    pub total_ns: Option<u64>,
+    /// Of the device time of all operations.
+    pub share: Option<f64>,
+    /// Those of `calls` that backward passes launched, and their time.
+    pub backward_calls: u64,
+    pub backward_ns: Option<u64>,
+    /// Operations that no operator inside of it launched.
+    pub self_calls: u64,
+    pub self_ns: Option<u64>,
+    /// Hooked calls of all kinds in it and in the operators that it calls, and the host time in them.
+    pub host_calls: u64,
+    pub host_total_ns: u64,
+}
+
+/// The operator of a frame: names of operators have a namespace, and no other name of a frame has one.
+fn operator(frame: &StackFrame) -> Option<Arc<str>> {
+    match frame {
+        StackFrame::Named(text) if text.contains("::") => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// `None` where no stack has an operator.
+pub(super) fn operators_report(aggregates: &Aggregates, labels: &mut Labels<'_>) -> Option<OperatorsReport> {
+    let InsideOf { by_key, backward, outside } =
+        inside(aggregates, labels, |_, frames| frames.iter().filter_map(operator).collect());
+    if by_key.is_empty() {
+        return None;
+    }
+    let all_ns = aggregates.device_stacks.total_ns();
+    let mut list: Vec<OperatorReport> =
+        by_key.into_iter().map(|(name, sums)| operator_report(&name, &sums, all_ns)).collect();
+    list.sort_by(|a, b| {
+        let weight = |of: &OperatorReport| (of.total_ns, of.calls, of.host_calls);
+        weight(b).cmp(&weight(a)).then_with(|| a.name.cmp(&b.name))
+    });
+    list.truncate(OPERATORS_MAX);
+    let [backward, outside] = [backward, outside].map(|weight| OutsideReport::new(weight, all_ns));
+    Some(OperatorsReport { list, backward, outside })
+}
+
+fn operator_report(name: &str, sums: &InsideSums, all_ns: u64) -> OperatorReport {
+    OperatorReport {
+        name: name.to_owned(),
+        calls: sums.under.count,
+        total_ns: device_ns(sums.under),
+        share: share(device_ns(sums.under), all_ns),
+        backward_calls: sums.backward.count,
+        // Where nothing is timed, this is not known either.
+        backward_ns: device_ns(sums.under).map(|_| sums.backward.ns),
+        self_calls: sums.itself.count,
+        self_ns: device_ns(sums.itself),
+        host_calls: sums.host.count,
+        host_total_ns: sums.host.ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_a_namespace_are_operators() {
+        for (text, is) in [
+            ("aten::mm", true),
+            ("torchvision::nms", true),
+            ("MmBackward0", false),
+            ("[autograd]", false),
+            ("step #", false),
+            ("Optimizer.step#Adam.step", false),
+        ] {
+            assert_eq!(operator(&StackFrame::Named(text.into())).is_some(), is, "{text}");
+        }
+        assert_eq!(operator(&StackFrame::Line(0)), None);
+    }
+}
