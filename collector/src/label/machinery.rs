@@ -1,5 +1,5 @@
 //! Recognizes frames that are the same in all programs, which stacks show as one frame: those of PyTorch's
-//! compiler, those that call a PyTorch module, and those of a notebook.
+//! compiler, those that call a PyTorch module or begin a backward pass, and those of a notebook.
 //!
 //! About twenty frames lie between the call of a compiled function and its launches, and as many before the
 //! first line of a notebook's cell. Code that the compiler generated (`<eval_with_key>`, `torchinductor_…`)
@@ -7,9 +7,11 @@
 
 use std::ops::Range;
 
-/// The frame that replaces a run of the compiler's frames, of those that call a module, and of a notebook's.
+/// The frames that replace a run of the compiler's frames, of those that call a module, of those that begin a
+/// backward pass, and of a notebook's. The third is also recorded: it precedes what runs in a backward pass.
 pub const DYNAMO: &str = "[dynamo]";
 pub const MODULE_CALL: &str = "[nn.Module]";
+pub const AUTOGRAD: &str = "[autograd]";
 pub const NOTEBOOK: &str = "[notebook]";
 
 /// What files of these folders and of these names are.
@@ -22,12 +24,16 @@ const FOLDERS: [(&str, &str); 7] = [
     ("/ipykernel/", NOTEBOOK),
     ("/traitlets/", NOTEBOOK),
 ];
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
+    ("/torch/autograd/__init__.py", AUTOGRAD),
     ("/torch/_compile.py", DYNAMO),
     ("/torch/_ops.py", DYNAMO),
     ("/ipykernel_launcher.py", NOTEBOOK),
     ("/gputrace/notebook.py", NOTEBOOK),
 ];
+/// Functions that lead to a backward pass, by their files.
+const TO_BACKWARD: [(&str, &str); 2] =
+    [("/torch/_tensor.py", "backward"), ("/torch/autograd/graph.py", "_engine_run_backward")];
 /// Every module of PyTorch has frames in the first file, compiled or not, and every server in the folders.
 /// Inside a run they belong to it; alone they make none, but for the functions that call a module.
 const MODULE: &str = "/torch/nn/modules/module.py";
@@ -50,6 +56,9 @@ pub fn role(path: &str, function: &str) -> FrameRole {
     let folder = FOLDERS.iter().find(|(folder, _)| path.contains(folder));
     match folder.or_else(|| FILES.iter().find(|(file, _)| path.ends_with(file))) {
         Some((_, text)) => FrameRole::Machinery(text),
+        None if TO_BACKWARD.iter().any(|(file, name)| path.ends_with(file) && function.ends_with(name)) => {
+            FrameRole::Machinery(AUTOGRAD)
+        }
         None if path.ends_with(MODULE) && MODULE_CALLERS.iter().any(|name| function.ends_with(name)) => {
             FrameRole::CallsModule
         }
@@ -113,6 +122,9 @@ mod tests {
             ("/nn/modules/module.py", FrameRole::Between),
             ("/nn/modules/linear.py", FrameRole::Other),
             ("/optim/adam.py", FrameRole::Other),
+            ("/autograd/__init__.py", FrameRole::Machinery(AUTOGRAD)),
+            ("/autograd/function.py", FrameRole::Other),
+            ("/_tensor.py", FrameRole::Other),
             ("/../ipykernel/kernelbase.py", FrameRole::Machinery(NOTEBOOK)),
             ("/../tornado/ioloop.py", FrameRole::Between),
         ] {
@@ -127,6 +139,9 @@ mod tests {
             assert_eq!(role(&format!("{torch}/nn/modules/module.py"), function), expected, "{function}");
             assert_eq!(role("train.py", function), FrameRole::Other);
         }
+        let backward = FrameRole::Machinery(AUTOGRAD);
+        assert_eq!(role(&format!("{torch}/_tensor.py"), "Tensor.backward"), backward);
+        assert_eq!(role(&format!("{torch}/autograd/graph.py"), "_engine_run_backward"), backward);
         for path in ["<eval_with_key>.3", "/tmp/torchinductor_me/ab/cab.py", "train.py", "/home/me/fx/x.py"] {
             assert_eq!(role(path, "f"), FrameRole::Other, "{path}");
         }

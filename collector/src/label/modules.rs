@@ -4,12 +4,10 @@
 //! is in the qualified name of its `forward`, the next frame or, where hooks or decorators lie between, one
 //! before the next such call. Qualified names are there from CPython 3.11 on.
 
-use crate::label::machinery::MODULE_CALL;
+use crate::label::machinery::{AUTOGRAD, MODULE_CALL};
 use crate::label::{StackFrame, StackNames};
 
 const METHOD: &str = ".forward";
-/// The frame between the line that called `backward()` and the node of the backward pass.
-const BACKWARD: &str = "[autograd]";
 
 /// A module that a stack is inside of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,9 +35,9 @@ pub fn modules<'s>(stacks: &'s StackNames<'_>, frames: &[StackFrame]) -> Vec<Mod
     found
 }
 
-/// Whether these are the frames of a backward pass. Those of the forward pass are not known in it.
+/// Whether these are the frames of a backward pass.
 pub fn is_backward(frames: &[StackFrame]) -> bool {
-    frames.iter().any(|frame| matches!(frame, StackFrame::Named(text) if &**text == BACKWARD))
+    frames.iter().any(|frame| matches!(frame, StackFrame::Named(text) if &**text == AUTOGRAD))
 }
 
 /// `Net` of `Net.forward`, also where the class was made in a function: `build.<locals>.Net.forward`.

@@ -191,6 +191,9 @@ impl<'a> StackNames<'a> {
         self.roles.extend(unknown.iter().map(|line| machinery::role(&line.path, &line.function)));
         let roles = frames.iter().map(|frame| match frame {
             StackFrame::Line(number) => self.roles.get(*number).copied().unwrap_or(FrameRole::Other),
+            StackFrame::Named(text) if &**text == machinery::AUTOGRAD => {
+                FrameRole::Machinery(machinery::AUTOGRAD)
+            }
             _ => FrameRole::Other,
         });
         for (run, text) in machinery::runs(&roles.collect::<Vec<_>>()).into_iter().rev() {
