@@ -1,6 +1,7 @@
 // A bare CUPTI client: kernel, copy, peer copy and memset records into reused 1 MiB buffers, counted and thrown away.
 // It is the independent count that gputrace's reports are compared with, and the floor of the overhead table.
 // Loaded by the driver itself through CUDA_INJECTION64_PATH; appends one JSON line to the file CUPTI_CLIENT_OUT.
+// A program can load it as a library instead, and switch it by cupti_client_switch.
 // CUPTI_CLIENT_NAMES=1 adds counts and times by (mangled) kernel name.
 #define _GNU_SOURCE
 #include "cupti_load.h"
@@ -160,27 +161,68 @@ static void write_totals(void) {
   pthread_mutex_unlock(&lock);
 }
 
-int InitializeInjection(void) {
-  static int started;
-  if (started++) return 1;
+static int (*enable)(int), (*disable)(int);
+static const int client_kinds[] = {KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCPY2, KIND_MEMSET};
+
+// Finds CUPTI and gives it the buffers: 0, CUPTI's error, or -1 for a library that lacks something.
+static int prepare(void) {
   void *library = load_cupti();
-  if (!library) return 1;
+  if (!library) return -1;
   int (*get_version)(uint32_t *) = (int (*)(uint32_t *))dlsym(library, "cuptiGetVersion");
-  int (*enable)(int) = (int (*)(int))dlsym(library, "cuptiActivityEnable");
+  enable = (int (*)(int))dlsym(library, "cuptiActivityEnable");
+  disable = (int (*)(int))dlsym(library, "cuptiActivityDisable");
   int (*register_callbacks)(void *, void *) = (int (*)(void *, void *))dlsym(library, "cuptiActivityRegisterCallbacks");
   next_record = (int (*)(uint8_t *, size_t, void **))dlsym(library, "cuptiActivityGetNextRecord");
   flush_all = (int (*)(uint32_t))dlsym(library, "cuptiActivityFlushAll");
   dropped_records = (int (*)(void *, uint32_t, size_t *))dlsym(library, "cuptiActivityGetNumDroppedRecords");
-  if (!get_version || !enable || !register_callbacks || !next_record || !flush_all) {
+  if (!get_version || !enable || !disable || !register_callbacks || !next_record || !flush_all) {
     fprintf(stderr, "cupti client: %s lacks a function\n", cupti_path);
-    return 1;
+    return -1;
   }
   want_names = getenv("CUPTI_CLIENT_NAMES") != NULL;
   get_version(&version);
   int status = register_callbacks((void *)requested, (void *)completed);
-  static const int kinds[] = {KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCPY2, KIND_MEMSET};
-  for (int i = 0; i < 4 && !status; i++) status = enable(kinds[i]);
   if (status) fprintf(stderr, "cupti client: %s refused: error %d\n", cupti_path, status);
-  else atexit(write_totals);
+  return status;
+}
+
+static int enable_all(void) {
+  int status = 0;
+  for (int i = 0; i < 4 && !status; i++) status = enable(client_kinds[i]);
+  if (status) fprintf(stderr, "cupti client: %s refused: error %d\n", cupti_path, status);
+  return status;
+}
+
+static uint64_t counted(void) {
+  pthread_mutex_lock(&lock);
+  uint64_t calls = kernels.calls;
+  pthread_mutex_unlock(&lock);
+  return calls;
+}
+
+// Begins or ends the client in a program that loaded it, from one thread: 0, what prepare() returns, or -2 where
+// it ends without a kernel's record, so that nothing was measured.
+int cupti_client_switch(int is_on) {
+  static int prepared, status;
+  static uint64_t before;
+  if (!prepared++) status = prepare();
+  if (status) return status;
+  if (is_on) {
+    before = counted();
+    return enable_all();
+  }
+  int failed = flush_all(1);
+  if (!failed && counted() == before) failed = -2;
+  for (int i = 0; i < 4; i++) {
+    int now = disable(client_kinds[i]);
+    if (!failed) failed = now;
+  }
+  return failed;
+}
+
+int InitializeInjection(void) {
+  static int started;
+  if (started++) return 1;
+  if (!prepare() && !enable_all()) atexit(write_totals);
   return 1;
 }

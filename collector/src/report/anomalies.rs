@@ -73,7 +73,7 @@ pub struct BesideReport {
 /// Other work explains a slow run if it took at least this part of it.
 const BESIDE_MIN: f64 = 0.5;
 /// A device is cold after it had nothing to do for so long, and for so many times the kernel's median.
-const COLD_NS: u64 = 1_000_000;
+const COLD_NS: u64 = 100_000_000;
 const COLD_TIMES: u64 = 10;
 
 impl AnomalyReport {

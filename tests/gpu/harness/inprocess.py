@@ -1,9 +1,10 @@
 """The overhead measurement inside one traced program: its session is switched between states while the program makes steps.
 
 The program (tests/gpu/programs/in_process.py says how one talks) makes steps all the time, also during a switch, so that clocks and caches stay
-as they are. A block of at least 100 ms is measured in each state; the next state is drawn at random from the others.
+as they are. A block of at least 5 steps and 100 ms is measured in each state, no more, since the machine's speed wanders within a second; the next state is drawn at random from the others.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -16,7 +17,7 @@ import time
 
 from . import paired
 
-BASE = "paused"
+BASE, CLIENT, PROFILER = "paused", "CUPTI client", "torch.profiler"
 OFF = {"device-times": "off", "stacks": "off", "torch-ops": "off"}
 # What each state sets; None: the session is paused.
 STATES = {
@@ -29,19 +30,20 @@ STATES = {
     "native": {**OFF, "device-times": "on", "stacks": "python,native"},
 }
 # With a profiler of the program's own, for a process of its own: what Kineto leaves behind stays.
-PROFILED = {BASE: None, "full": STATES["full"], "torch.profiler": None}
-BLOCK_MS, STEPS_MIN, STEPS_MAX = 100, 5, 20
+PROFILED = {BASE: None, "full": STATES["full"], PROFILER: None}
+BLOCK_MS, STEPS_MIN = 100, 5
 ANSWER_LIMIT_S = 30
 
 
-def command(python, programs, workload, empty, more):
+def command(python, programs, workload, empty, more, has_client):
     """The program of a workload, and its states."""
+    states = {**STATES, CLIENT: None} if has_client else STATES
     if workload == "empty":
-        return [empty] if empty else None, STATES
+        return [empty] if empty else None, states
     script = [python, programs / "in_process.py"]
     if workload == "profiler":
         return [*script, "small", *more], PROFILED
-    return [*script, workload, *more], STATES
+    return [*script, workload, *more], states
 
 
 class Failed(Exception):
@@ -51,14 +53,14 @@ class Failed(Exception):
 class InProcess:
     """One traced program, and its session."""
 
-    def __init__(self, gputrace, command, options, scratch, serial):
+    def __init__(self, gputrace, command, options, scratch, serial, client=None):
         self.folder, self.runtime = scratch / f"in-process-{serial}", scratch / f"runtime-{serial}"
         self.runtime.mkdir(mode=0o700)
         self.errors = open(scratch / f"in-process-{serial}.err", "w+b")
         run = [gputrace, "run", "-o", self.folder, *options, "--", *command]
         env = {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)}
         self.child = subprocess.Popen([str(part) for part in run], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=env)
-        self.values, self.is_paused, self.profiles, self.rest = {}, False, False, b""
+        self.values, self.is_paused, self.client, self.user, self.rest = {}, False, client, None, b""
 
     def line(self, limit_s=ANSWER_LIMIT_S):
         until = time.monotonic() + limit_s
@@ -76,37 +78,51 @@ class InProcess:
         self.child.stdin.write(text.encode() + b"\n")
         self.child.stdin.flush()
 
-    def order(self, question):
-        """Asks the session as `gputrace ctl` does, without starting a process for each question."""
+    def order(self, questions):
+        """Asks the session as `gputrace ctl` does, without starting a process for each question. They are sent together: each is answered when the
+        program has followed, which takes a turn of the tracer's service thread."""
         path = next(self.runtime.glob(f"gputrace-{self.child.pid}-*/control"), None)
         if not path:
             raise Failed("the session has no control socket")
-        with socket.socket(socket.AF_UNIX) as talk:
-            talk.settimeout(ANSWER_LIMIT_S)
-            talk.connect(str(path))
-            talk.sendall(question.encode() + b"\n")
-            answer = json.loads(b"".join(iter(lambda: talk.recv(65536), b"")))
-        if answer.get("error") or answer.get("refused") or answer.get("unanswered") or answer.get("processes") != 1:
-            raise Failed(f"{question}: {json.dumps(answer)[:300]}")
+        with contextlib.ExitStack() as sockets:
+            talks = []
+            for question in questions:
+                talk = sockets.enter_context(socket.socket(socket.AF_UNIX))
+                talk.settimeout(ANSWER_LIMIT_S)
+                talk.connect(str(path))
+                talk.sendall(question.encode() + b"\n")
+                talks.append(talk)
+            for question, talk in zip(questions, talks):
+                answer = json.loads(b"".join(iter(lambda talk=talk: talk.recv(65536), b"")))
+                if answer.get("error") or answer.get("refused") or answer.get("unanswered") or answer.get("processes") != 1:
+                    raise Failed(f"{question}: {json.dumps(answer)[:300]}")
+
+    def use_cupti(self, state):
+        """Begins and ends the program's own use of CUPTI."""
+        wanted = {CLIENT: f"client {{}} {self.client}", PROFILER: "profiler {}"}.get(state)
+        if wanted == self.user:
+            return
+        for order in [self.user and self.user.format("off"), wanted and wanted.format("on")]:
+            if order:
+                self.say(order)
+                said = self.line()
+                if said != "DONE":
+                    raise Failed(said)
+        self.user = wanted
 
     def switch(self, state, settings):
-        """Orders only what differs from now."""
-        profiles = state == "torch.profiler"
-        if profiles != self.profiles:
-            self.say("profiler " + ("on" if profiles else "off"))
-            self.line()
-            self.profiles = profiles
+        """Orders only what differs from now; the session is paused while the program uses CUPTI itself."""
         if settings is None:
             if not self.is_paused:
-                self.order("stop")
+                self.order(["stop"])
             self.is_paused = True
+            self.use_cupti(state)
             return
-        for key, value in settings.items():
-            if self.values.get(key) != value:
-                self.order(f"set {key}={value}")
-                self.values[key] = value
+        self.use_cupti(state)
+        self.order([f"set {key}={value}" for key, value in settings.items() if self.values.get(key) != value])
+        self.values.update(settings)
         if self.is_paused:
-            self.order("start")
+            self.order(["start"])
         self.is_paused = False
 
     def block(self, state, steps):
@@ -125,11 +141,11 @@ class InProcess:
             return "hang"
 
 
-def measure(gputrace, command, options, states, switches, seed, scratch, serial, until):
-    """One process: its blocks as (seconds, state, steps, ns, each step's ns, and in Python each step's processor time, seconds that the switch took),
+def measure(gputrace, command, options, states, switches, seed, scratch, serial, until, client=None):
+    """One process: its blocks as (seconds, state, steps, ns, each step's ns, each step's processor time, seconds that the switch took),
     and what was wrong."""
     draw = random.Random(seed)
-    traced, blocks, wrong, begin, state = InProcess(gputrace, command, options, scratch, serial), [], None, time.monotonic(), None
+    traced, blocks, wrong, begin, state = InProcess(gputrace, command, options, scratch, serial, client), [], None, time.monotonic(), None
     try:
         if traced.line(180) != "READY":
             raise Failed("the program did not begin with READY")
@@ -138,7 +154,7 @@ def measure(gputrace, command, options, states, switches, seed, scratch, serial,
             from_s = time.monotonic()
             traced.switch(state, states[state])
             took_s = time.monotonic() - from_s
-            blocks.append((round(time.monotonic() - begin, 3), state, *traced.block(state, draw.randint(STEPS_MIN, STEPS_MAX)), round(took_s, 4)))
+            blocks.append((round(time.monotonic() - begin, 3), state, *traced.block(state, STEPS_MIN), round(took_s, 4)))
     except (Failed, OSError, ValueError, KeyError) as error:
         wrong = f"after {len(blocks)} switches: {error}"
     code = traced.end()
@@ -161,17 +177,20 @@ def quartile(times):
 
 
 def summarize(name, states, processes):
-    """The figures of a workload, by state: of the lower quartiles of the blocks, and of their means."""
-    def effects(of_block):
-        return paired.pooled([paired.of_process([(block[1], of_block(block[4])) for block in blocks], BASE) for blocks in processes])
+    """The figures of a workload, by state: of the lower quartiles of the blocks, of their means, and of the lower quartiles of the thread's processor time."""
+    def effects(column, of_block):
+        # The processor time of a step may be less than its clock's tick.
+        return paired.pooled([paired.of_process([(block[1], max(1, of_block(block[column]))) for block in blocks], BASE) for blocks in processes])
 
-    found, means = effects(quartile), effects(statistics.fmean)
+    found, means = effects(4, quartile), effects(4, statistics.fmean)
+    # C programs of older runs have no processor times.
+    threads = effects(5, quartile) if all(len(block) == 7 for blocks in processes for block in blocks) else {}
     every = [block for blocks in processes for block in blocks]
     base = sorted(quartile(block[4]) for block in every if block[1] == BASE)
     rows = []
     for state in states:
         of_state = [block for block in every if block[1] == state]
-        figures = {"workload": name, "state": state, "blocks": len(of_state), "steps": sum(block[2] for block in of_state), "mean": means.get(state)}
+        figures = {"workload": name, "state": state, "blocks": len(of_state), "steps": sum(block[2] for block in of_state), "mean": means.get(state), "thread": threads.get(state)}
         if state == BASE and base:
             figures["step_us"] = base[len(base) // 2] / 1e3
         rows.append({**figures, **found.get(state, {})})
@@ -196,13 +215,13 @@ def effect(found):
 
 
 def markdown(rows):
-    lines = ["| workload | state | to paused, 95 % | by the mean step | µs a step | blocks | steps |", "|---|---|---|---|---:|---:|---:|"]
+    lines = ["| workload | state | to paused, 95 % | by the mean step | CPU time of the thread | µs a step | blocks | steps |", "|---|---|---|---|---|---:|---:|---:|"]
     base_us = {row["workload"]: row.get("step_us") for row in rows if row["state"] == BASE}
     for row in rows:
         us = base_us.get(row["workload"])
         if "ratio" in row:
-            cells = [effect(row), effect(row["mean"]) if row["mean"] else "", f"{us * (row['ratio'] - 1):+.1f}" if us else ""]
+            cells = [effect(row), *(effect(row[column]) if row[column] else "" for column in ("mean", "thread")), f"{us * (row['ratio'] - 1):+.1f}" if us else ""]
         else:
-            cells = ["1", "1", f"{us:.1f}"] if row["state"] == BASE and us else ["not measured", "", ""]
+            cells = ["1", "1", "1", f"{us:.1f}"] if row["state"] == BASE and us else ["not measured", "", "", ""]
         lines.append(f"| {row['workload']} | {row['state']} | {' | '.join(cells)} | {row['blocks']:,} | {row['steps']:,} |")
     return "\n".join(lines)

@@ -5,6 +5,7 @@ It prints READY once it is warm. Between two steps it looks for a line on stdin:
     measure STEPS MS STATE   two more steps, then at least so many steps and ms. It prints: BLOCK STEPS NS, then each
                              step's time in ns, and each step's processor time of this thread, with commas
     profiler on|off          begins or ends torch.profiler, and prints DONE
+    client on|off LIBRARY    begins or ends a CUPTI client (tests/gpu/cupti_client.c), and prints DONE or its error
 
 small, graph, gpu: as in torch_bench.py. llama: eager decoding with the Llama of transformers (8 layers of 256, random weights), four
 tokens a step. tiny: kernels by the driver's own interface, also on the simulated device; --plant STATE=SHARE makes its steps longer in that
@@ -96,6 +97,11 @@ class Input:
         return line.decode()
 
 
+def client(is_on, library):
+    status = ctypes.CDLL(library).cupti_client_switch(int(is_on))
+    return f"cupti client: error {status}" if status else "DONE"
+
+
 def main():
     global state
     step, warm_up = {"llama": llama, "tiny": tiny}.get(options.workload, of_torch_bench)()
@@ -116,6 +122,9 @@ def main():
         elif line == "profiler off":
             profiler.stop()
             print("DONE", flush=True)
+        elif line.startswith("client "):
+            _, word, library = line.split(" ", 2)
+            print(client(word == "on", library), flush=True)
         else:
             _, steps, ms, state = line.split(" ", 3)
             step(), step()
