@@ -295,16 +295,7 @@ pub(super) mod tests {
         object.words[0] = &raw const object.table[1] as u64;
         let (node, beside) = (object.words.as_ptr() as u64, object.beside.as_ptr() as u64);
         for counts in [Counts::Beside, Counts::Within] {
-            let execute = core::ptr::null();
-            let engine = Engine::new(Functions {
-                execute,
-                number,
-                inside,
-                node: Some(current),
-                next_node: None,
-                thread: None,
-                counts,
-            });
+            let engine = Engine::new(Functions { node: Some(current), counts, ..engine_of_none().functions });
             let second = if counts == Counts::Beside { beside } else { 0 };
             // SAFETY: the thread's own.
             HELD.with(|held| unsafe { *held.get() = [node, second] });

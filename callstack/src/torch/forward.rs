@@ -71,10 +71,11 @@ pub fn note(engine: &Engine, generation: u32, stack: u32) {
 
 fn note_node(forward: &Forward, engine: &Engine, generation: u32, (next, stack): (u64, u32)) {
     if !forward.is_known.replace(true) {
-        forward.nodes.set(engine.thread().and_then(of_thread));
+        forward.nodes.set(engine.thread().and_then(|thread| of_thread(thread, generation)));
     }
     let (Some(nodes), Some(number)) = (forward.nodes.get(), next.checked_sub(1)) else { return };
     if nodes.generation.load(Ordering::Relaxed) != generation {
+        // The stacks of an earlier session.
         nodes.stacks.iter().for_each(|stack| stack.store(0, Ordering::Relaxed));
         nodes.generation.store(generation, Ordering::Release);
     }
@@ -84,16 +85,20 @@ fn note_node(forward: &Forward, engine: &Engine, generation: u32, (next, stack):
     }
 }
 
-/// That thread's nodes, a new table if there is none yet. `None` if there are too many threads.
+/// That thread's nodes, a new table of that session if there is none yet. `None` if there are too many
+/// threads.
 #[cold]
-fn of_thread(thread: u64) -> Option<&'static MadeNodes> {
+fn of_thread(thread: u64, generation: u32) -> Option<&'static MadeNodes> {
     if let Some(known) = known(thread) {
         return Some(known);
     }
     THREADS.iter().find(|nodes| nodes.load(Ordering::Relaxed).is_null())?;
     let mapped = memory::map_bytes(size_of::<MadeNodes>())?.cast::<MadeNodes>();
     // SAFETY: the mapping is large enough, page-aligned, zeroed, ours alone, and never unmapped.
-    unsafe { (&raw mut (*mapped).thread).write(thread) };
+    unsafe {
+        (&raw mut (*mapped).thread).write(thread);
+        (&raw mut (*mapped).generation).write(AtomicU32::new(generation));
+    }
     for nodes in &THREADS {
         let free = core::ptr::null_mut();
         // SYNC: the Release pairs with the Acquire in `known`.
@@ -108,8 +113,8 @@ fn of_thread(thread: u64) -> Option<&'static MadeNodes> {
 fn known(thread: u64) -> Option<&'static MadeNodes> {
     // SAFETY: each pointer is null, or points to a table that was made before it was stored, and is never
     // freed.
-    let all = THREADS.iter().map_while(|nodes| unsafe { nodes.load(Ordering::Acquire).as_ref() });
-    all.into_iter().find(|nodes| nodes.thread == thread)
+    let mut all = THREADS.iter().map_while(|nodes| unsafe { nodes.load(Ordering::Acquire).as_ref() });
+    all.find(|nodes| nodes.thread == thread)
 }
 
 /// The stacks between which that thread made that node; twice the same if the node's own call is known.

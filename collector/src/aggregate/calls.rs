@@ -140,7 +140,8 @@ impl Calls {
     #[inline]
     pub fn add(&mut self, call: &HostCall) {
         let class = CallClass::of(call);
-        if let Some(loads) = self.loads.row(call.process, ModuleLoads::default) {
+        let counts = matches!(class, CallClass::Launch | CallClass::GraphLaunch | CallClass::ModuleLoad);
+        if counts && let Some(loads) = self.loads.row(call.process, ModuleLoads::default) {
             loads.add(class, call);
         }
         let key = CallKey { process: call.process, api: call.api, class };
