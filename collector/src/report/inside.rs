@@ -5,8 +5,55 @@ use std::hash::Hash;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use serde::Serialize;
+
 use crate::aggregate::{Aggregates, StackKey, Weight};
 use crate::label::{Labels, StackFrame, StackNames, is_backward};
+use crate::report::json::{device_ns, share};
+
+/// What was launched inside of a class of modules, or of an operator.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct InsideReport {
+    /// Operations of the GPU that were launched in it and in what is inside of it; of backward passes, also
+    /// what they launched for it.
+    pub calls: u64,
+    pub total_ns: Option<u64>,
+    /// Of the device time of all operations.
+    pub share: Option<f64>,
+    /// Those of `calls` that backward passes launched for it, and their time.
+    pub backward_calls: u64,
+    pub backward_ns: Option<u64>,
+    /// Operations that nothing inside of it launched.
+    pub self_calls: u64,
+    pub self_ns: Option<u64>,
+    /// Hooked calls of all kinds in it and in what is inside of it, and the host time in them.
+    pub host_calls: u64,
+    pub host_total_ns: u64,
+}
+
+impl InsideReport {
+    pub(super) fn new(sums: &InsideSums, all_ns: u64) -> InsideReport {
+        let total_ns = device_ns(sums.under);
+        InsideReport {
+            calls: sums.under.count,
+            total_ns,
+            share: share(total_ns, all_ns),
+            backward_calls: sums.backward.count,
+            // Where nothing is timed, this is not known either.
+            backward_ns: total_ns.map(|_| sums.backward.ns),
+            self_calls: sums.itself.count,
+            self_ns: device_ns(sums.itself),
+            host_calls: sums.host.count,
+            host_total_ns: sums.host.ns,
+        }
+    }
+
+    /// What lists are sorted by, the most first.
+    pub(super) fn weight(&self) -> (Option<u64>, u64, u64) {
+        (self.total_ns, self.calls, self.host_calls)
+    }
+}
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct InsideSums {

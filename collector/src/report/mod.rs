@@ -63,6 +63,7 @@ pub use failures::{FailureReport, InFlightCall, InFlightReport};
 pub use findings::{Confidence, Finding, FindingsReport, Saving};
 pub use graph_times::{GraphReport, GraphTimesReport};
 pub use idle::{IdleCause, IdleLine, IdleReport};
+pub use inside::InsideReport;
 pub use json::*;
 pub use lines::{ChargedReport, CodeLocation, LineReport, NoLineReport};
 pub use memory::{

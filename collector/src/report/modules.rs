@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Weight};
 use crate::label::{Labels, ModuleFrame, StackFrame, StackNames, modules};
-use crate::report::inside::{InsideOf, InsideSums, inside};
+use crate::report::inside::{InsideOf, InsideReport, InsideSums, inside};
 use crate::report::json::{device_ns, share};
 
 /// The modules of a program that has some.
@@ -38,24 +38,9 @@ pub struct ModuleReport {
     pub class: String,
     /// The file of its `forward`, by its short name.
     pub file: String,
-    /// Operations that were launched in it, and in the modules inside of it.
-    pub calls: u64,
-    pub total_ns: Option<u64>,
-    /// Of the device time of all operations.
-    pub share: Option<f64>,
-    /// Those of `calls` that backward passes launched for it, and their time.
-    pub backward_calls: u64,
-    pub backward_ns: Option<u64>,
-    /// Operations that no module inside of it launched.
-    pub self_calls: u64,
-    pub self_ns: Option<u64>,
-    /// Hooked calls of all kinds in it and in the modules inside of it, and the host time in them.
-    pub host_calls: u64,
-    pub host_total_ns: u64,
+    #[serde(flatten)]
+    pub launched: InsideReport,
 }
-
-/// A class, and the short name of its file.
-type ModuleKey = (Arc<str>, Arc<str>);
 
 /// A module is named for operations only if it launched this part of them.
 const MOST: f64 = 0.8;
@@ -64,9 +49,10 @@ impl ModulesReport {
     /// The class that launched most of so many operations with the modules inside of it, and which part of
     /// them. Of several, the one that launched the fewest, which is inside of the others.
     pub(super) fn most_of(&self, operations: u64) -> Option<(&str, f64)> {
-        let part = |module: &ModuleReport| module.calls as f64 / operations.max(1) as f64;
+        let part = |module: &ModuleReport| module.launched.calls as f64 / operations.max(1) as f64;
         let most = self.list.iter().filter(|module| part(module) >= MOST);
-        let innermost = most.min_by_key(|module| (module.calls, std::cmp::Reverse(module.self_calls)))?;
+        let innermost =
+            most.min_by_key(|module| (module.launched.calls, std::cmp::Reverse(module.launched.self_calls)))?;
         Some((innermost.class.as_str(), part(innermost).min(1.0)))
     }
 }
@@ -81,11 +67,15 @@ pub(super) fn modules_report(aggregates: &Aggregates, labels: &mut Labels<'_>) -
         return None;
     }
     let all_ns = aggregates.device_stacks.total_ns();
-    let mut list: Vec<ModuleReport> =
-        by_key.into_iter().map(|(key, sums)| module_report(&key, &sums, all_ns)).collect();
+    let report = |((class, file), sums): ((Arc<str>, Arc<str>), InsideSums)| ModuleReport {
+        class: class.to_string(),
+        file: file.to_string(),
+        launched: InsideReport::new(&sums, all_ns),
+    };
+    let mut list: Vec<ModuleReport> = by_key.into_iter().map(report).collect();
     list.sort_by(|a, b| {
-        let weight = |module: &ModuleReport| (module.total_ns, module.calls, module.host_calls);
-        weight(b).cmp(&weight(a)).then_with(|| (&a.class, &a.file).cmp(&(&b.class, &b.file)))
+        let by_weight = b.launched.weight().cmp(&a.launched.weight());
+        by_weight.then_with(|| (&a.class, &a.file).cmp(&(&b.class, &b.file)))
     });
     let [backward, outside] = [backward, outside].map(|weight| OutsideReport::new(weight, all_ns));
     Some(ModulesReport { list, backward, outside })
@@ -102,23 +92,6 @@ impl OutsideReport {
     }
 }
 
-fn module_report((class, file): &ModuleKey, sums: &InsideSums, all_ns: u64) -> ModuleReport {
-    ModuleReport {
-        class: class.to_string(),
-        file: file.to_string(),
-        calls: sums.under.count,
-        total_ns: device_ns(sums.under),
-        share: share(device_ns(sums.under), all_ns),
-        backward_calls: sums.backward.count,
-        // Where nothing is timed, this is not known either.
-        backward_ns: device_ns(sums.under).map(|_| sums.backward.ns),
-        self_calls: sums.itself.count,
-        self_ns: device_ns(sums.itself),
-        host_calls: sums.host.count,
-        host_total_ns: sums.host.ns,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,15 +101,17 @@ mod tests {
         let module = |class: &str, calls: u64, self_calls: u64| ModuleReport {
             class: class.to_owned(),
             file: "net.py".to_owned(),
-            calls,
-            total_ns: None,
-            share: None,
-            backward_calls: 0,
-            backward_ns: None,
-            self_calls,
-            self_ns: None,
-            host_calls: calls,
-            host_total_ns: 0,
+            launched: InsideReport {
+                calls,
+                total_ns: None,
+                share: None,
+                backward_calls: 0,
+                backward_ns: None,
+                self_calls,
+                self_ns: None,
+                host_calls: calls,
+                host_total_ns: 0,
+            },
         };
         let none = OutsideReport::default();
         let of = |list: Vec<ModuleReport>| ModulesReport { list, backward: none, outside: none };

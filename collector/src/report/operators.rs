@@ -7,8 +7,7 @@ use serde::Serialize;
 use crate::aggregate::Aggregates;
 use crate::label::{Labels, StackFrame};
 use crate::report::OutsideReport;
-use crate::report::inside::{InsideOf, InsideSums, inside};
-use crate::report::json::{device_ns, share};
+use crate::report::inside::{InsideOf, InsideReport, InsideSums, inside};
 
 /// Operators that have a row: the ones with the most device time.
 const OPERATORS_MAX: usize = 1024;
@@ -30,21 +29,8 @@ pub struct OperatorsReport {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OperatorReport {
     pub name: String,
-    /// Operations of the GPU that were launched in it, and in the operators that it calls; of backward
-    /// passes, also what they launched for it.
-    pub calls: u64,
-    pub total_ns: Option<u64>,
-    /// Of the device time of all operations.
-    pub share: Option<f64>,
-    /// Those of `calls` that backward passes launched, and their time.
-    pub backward_calls: u64,
-    pub backward_ns: Option<u64>,
-    /// Operations that no operator inside of it launched.
-    pub self_calls: u64,
-    pub self_ns: Option<u64>,
-    /// Hooked calls of all kinds in it and in the operators that it calls, and the host time in them.
-    pub host_calls: u64,
-    pub host_total_ns: u64,
+    #[serde(flatten)]
+    pub launched: InsideReport,
 }
 
 /// The operator of a frame: names of operators have a namespace, and no other name of a frame has one.
@@ -63,31 +49,15 @@ pub(super) fn operators_report(aggregates: &Aggregates, labels: &mut Labels<'_>)
         return None;
     }
     let all_ns = aggregates.device_stacks.total_ns();
-    let mut list: Vec<OperatorReport> =
-        by_key.into_iter().map(|(name, sums)| operator_report(&name, &sums, all_ns)).collect();
-    list.sort_by(|a, b| {
-        let weight = |of: &OperatorReport| (of.total_ns, of.calls, of.host_calls);
-        weight(b).cmp(&weight(a)).then_with(|| a.name.cmp(&b.name))
-    });
+    let report = |(name, sums): (Arc<str>, InsideSums)| OperatorReport {
+        name: name.to_string(),
+        launched: InsideReport::new(&sums, all_ns),
+    };
+    let mut list: Vec<OperatorReport> = by_key.into_iter().map(report).collect();
+    list.sort_by(|a, b| b.launched.weight().cmp(&a.launched.weight()).then_with(|| a.name.cmp(&b.name)));
     list.truncate(OPERATORS_MAX);
     let [backward, outside] = [backward, outside].map(|weight| OutsideReport::new(weight, all_ns));
     Some(OperatorsReport { list, backward, outside })
-}
-
-fn operator_report(name: &str, sums: &InsideSums, all_ns: u64) -> OperatorReport {
-    OperatorReport {
-        name: name.to_owned(),
-        calls: sums.under.count,
-        total_ns: device_ns(sums.under),
-        share: share(device_ns(sums.under), all_ns),
-        backward_calls: sums.backward.count,
-        // Where nothing is timed, this is not known either.
-        backward_ns: device_ns(sums.under).map(|_| sums.backward.ns),
-        self_calls: sums.itself.count,
-        self_ns: device_ns(sums.itself),
-        host_calls: sums.host.count,
-        host_total_ns: sums.host.ns,
-    }
 }
 
 #[cfg(test)]

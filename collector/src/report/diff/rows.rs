@@ -243,7 +243,8 @@ pub(super) fn kernels(before: &[Report], after: &[Report]) -> Vec<ComparedRow> {
 pub(super) fn modules(before: &[Report], after: &[Report]) -> Vec<ComparedRow> {
     let sums = |report: &Report, add: &mut dyn FnMut((String, String), RunSums)| {
         for module in report.modules.iter().flat_map(|modules| &modules.list) {
-            let sums = RunSums { ns: module.total_ns, calls: module.calls, host_ns: module.host_total_ns };
+            let of = &module.launched;
+            let sums = RunSums { ns: of.total_ns, calls: of.calls, host_ns: of.host_total_ns };
             add((module.class.clone(), module.file.clone()), sums);
         }
     };
