@@ -132,6 +132,10 @@ def run(bench):
         for operator, line in (("aten::mul", "forward"), ("aten::tanh", "forward"), ("aten::tanh_backward", "[autograd]")):
             found = any(operator in frames and any(frame.startswith(line) for frame in frames) for frames, _, _ in stacks)
             bench.check(f"operators-{operator}", found, f"under {line}")
+        # The backward pass launches in other operators, for the one of the forward pass: not in the first of the twenty steps.
+        rows = {one["name"]: (one["calls"], one["backward_calls"], one["self_calls"]) for one in report.get("operators", {}).get("list", ())}
+        for operator, want in (("aten::tanh", (39, 19, 20)), ("aten::tanh_backward", (20, 20, 20))):
+            bench.check(f"operators-table-{operator}", rows.get(operator) == want, f"calls, backward, itself {rows.get(operator)}, by hand {want}")
     modules(bench)
     report, folder = traced(bench, "compiled", ("compile",))
     if report:
