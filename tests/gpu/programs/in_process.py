@@ -137,4 +137,5 @@ def main():
             print(f"BLOCK {len(walls) - 1} {walls[-1] - walls[0]}", *of_steps, flush=True)
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
