@@ -33,6 +33,8 @@ const DRAIN: Duration = Duration::from_secs(5);
 const QUEUE: usize = 4096;
 /// Between two looks whether a signal asked for the end. Each is a wake-up, and a sample is not much more.
 const LOOKS_EVERY: Duration = Duration::from_millis(500);
+/// The same where a signal ends the wait. Not more, since metrics are sent in between.
+const SLEEPS: Duration = Duration::from_secs(2);
 
 pub fn command() -> Command {
     Command::new("monitor")
@@ -195,7 +197,7 @@ fn wait_for_end(
             }
             Err(RecvTimeoutError::Timeout) => {}
             // Nothing is written.
-            Ok(Ok(())) | Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOKS_EVERY),
+            Ok(Ok(())) | Err(RecvTimeoutError::Disconnected) => signals::sleep(SLEEPS),
         }
     }
     Ok(())

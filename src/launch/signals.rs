@@ -17,6 +17,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use libc::{c_int, c_void, pid_t, siginfo_t};
 
@@ -298,6 +299,13 @@ pub fn hear_the_end() {
 /// Whether a signal asked for the end since [`Before::hear_the_end`].
 pub fn is_end_wanted() -> bool {
     END_WANTED.load(Ordering::Relaxed)
+}
+
+/// Sleeps for that time, or until a signal comes. A signal just before it sleeps is seen after that time only.
+pub fn sleep(limit: Duration) {
+    let limit_ms = c_int::try_from(limit.as_millis()).unwrap_or(c_int::MAX);
+    // SAFETY: no descriptors, so poll reads no memory of ours.
+    unsafe { libc::poll(null_mut(), 0, limit_ms) };
 }
 
 /// From now on a file that may not grow is an error where it is written, and not our end.

@@ -35,6 +35,8 @@ use crate::throttle::{GpuThrottleMetrics, ThrottleReasons};
 /// How many sensor intervals pass between two readings of what hardly changes, and of the link.
 const STATE_EVERY: u32 = 4;
 const LINK_EVERY: u32 = 50;
+/// How seldom a clock that does not change is read: a reading is a tenth of a sample's cost.
+const STEADY_CLOCK: Duration = Duration::from_millis(200);
 /// How many process intervals pass between two readings of the processes' utilisation.
 const USED_EVERY: u32 = 8;
 
@@ -57,7 +59,7 @@ pub fn open(info: &GpuDeviceInfo, config: &MonitorConfig) -> Opened {
         device,
         opened: Instant::now(),
         fixed,
-        sm_mhz: None,
+        sm_mhz: Adaptive::new(Duration::ZERO, STEADY_CLOCK),
         reasons: Adaptive::new(Duration::ZERO, config.sensor_interval),
         memory: Adaptive::new(config.load_interval, config.sensor_interval),
         load: Paced::new(Some(config.load_interval)),
@@ -95,8 +97,8 @@ struct NvmlSource {
     device: Option<Arc<Device<'static>>>,
     opened: Instant,
     fixed: Fixed,
-    /// The clock of the last sample.
-    sm_mhz: Option<u32>,
+    /// Read with each sample while it changes.
+    sm_mhz: Adaptive<Option<u32>>,
     /// Why clocks are lowered: read with each sample while they or it change.
     reasons: Adaptive<Option<u64>>,
     memory: Adaptive<GpuMemoryMetrics>,
@@ -200,6 +202,7 @@ impl Source for NvmlSource {
     }
 
     fn hurry(&mut self) {
+        self.sm_mhz.hurry();
         self.reasons.hurry();
         self.memory.hurry();
     }
@@ -249,7 +252,7 @@ impl NvmlSource {
         self.device = None;
         self.opened = Instant::now();
         self.events = None;
-        self.sm_mhz = None;
+        self.sm_mhz.clear();
         self.reasons.clear();
         self.memory.clear();
         self.load.clear();
@@ -280,10 +283,12 @@ impl NvmlSource {
     }
 
     fn read_clock(&mut self, device: &Device<'_>, now: Instant) {
-        let mhz = self.mhz(device, Clock::SM);
-        if mhz != self.sm_mhz {
-            self.sm_mhz = mhz;
-            self.reasons.hurry();
+        if self.sm_mhz.is_due(now) {
+            let mhz = self.mhz(device, Clock::SM);
+            if self.sm_mhz.get(now).is_none_or(|(last, _)| *last != mhz) {
+                self.reasons.hurry();
+            }
+            self.sm_mhz.set(mhz);
         }
         if self.reasons.is_due(now) {
             let reasons = self.noted("nvmlDeviceGetCurrentClocksEventReasons", raw::clock_reasons(device));
@@ -388,7 +393,7 @@ impl NvmlSource {
             graphics_mhz: state.and_then(|state| state.graphics_mhz),
             memory_mhz: state.and_then(|state| state.memory_mhz),
             video_mhz: state.and_then(|state| state.video_mhz),
-            sm_mhz: self.sm_mhz,
+            sm_mhz: self.sm_mhz.get(now).and_then(|(mhz, _)| *mhz),
         });
         sample.thermal = self.thermal.get(now).and_then(|(thermal, age)| {
             known(thermal.clone()).map(|thermal| GpuThermalMetrics { age: Some(age), ..thermal })
