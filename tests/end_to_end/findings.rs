@@ -199,6 +199,13 @@ fn steps_of_a_loop_have_their_mean_and_the_longest() {
     let summary = traced.summary_words();
     let from = format!("Steps 30, from planted.py:{} steps, ", line("steps", "first"));
     assert!(summary.contains(&from) && summary.contains("; the longest 5"), "{summary}");
+    // The pause that only the longest step has, or a thread that the machine held up.
+    let slowest = &steps["slowest"][0];
+    let part = &slowest["parts"][0];
+    assert_eq!((&slowest["ns"], &part["what"]), (&steps["longest_ns"], &json!("host_code")), "{steps:#}");
+    assert!(part["longest_ns"].as_u64().unwrap() >= 50_000_000, "{steps:#}");
+    assert_eq!(part["to"]["line"], line("steps", "first"), "{steps:#}");
+    assert!(summary.contains(" more in host code, "), "{summary}");
     let mut command = gputrace();
     command.args(["report", "--fail-on", "step_time>4ms"]).arg(traced.trace());
     assert!(finish(&mut command).expect_code(4).stderr.contains("step_time"));
