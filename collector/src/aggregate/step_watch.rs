@@ -1,7 +1,7 @@
 //! What a thread did in its slowest steps, and in the others.
 //!
 //! Steps are found while they are made: from time to time the thread's launches are looked at, and once they
-//! have a rhythm, each begin of a step ends the one before it. Kept are the sums of all steps, and the slowest
+//! have a rhythm, each begin of a step ends the one before it. Kept are the sums of all steps and the slowest
 //! steps. Steps that were made before the rhythm was found are not known here.
 
 use std::mem::take;
