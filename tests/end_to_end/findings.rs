@@ -73,6 +73,21 @@ fn host_code_that_the_gpu_waits_for() {
     has("slow_host", "slow_host_code", "before");
 }
 
+/// The generator makes no call of CUDA: what shows it is that the loop goes back to its begin meanwhile.
+#[test]
+fn data_that_a_loop_waits_for() {
+    let Some(found) = findings("slow_loader") else { return };
+    let first = &found.report["findings"]["list"][0];
+    assert_eq!(first["rule"], "data_loading", "{:#}", found.report["findings"]);
+    let lines = [line("train_on", "train"), line("train_on", "load")];
+    assert_eq!([&first["lines"][0]["line"], &first["lines"][1]["line"]], [&lines[0], &lines[1]], "{first:#}");
+    assert!(
+        first["title"].as_str().unwrap().ends_with("from the end of a loop's round to the begin of the next")
+    );
+    assert!(first["advice"].as_str().unwrap().starts_with("In this time the loop gets its next item"));
+    has_not("slow_loader_mended", &["data_loading", "slow_host_code"]);
+}
+
 #[test]
 fn default_stream_that_others_wait_for() {
     let Some(found) = findings("default_stream") else { return };
@@ -137,8 +152,8 @@ fn rank_that_the_others_wait_for() {
     let script = [0, 1, 2].map(run).concat() + "wait";
     let report = run_command("/bin/sh").arg("-c").arg(script).succeed().report();
     let list = report["findings"]["list"].as_array().unwrap();
-    let found =
-        list.iter().find(|finding| finding["rule"] == "slow_rank").unwrap_or_else(|| panic!("{list:#?}"));
+    let found = &list[0];
+    assert_eq!(found["rule"], "slow_rank", "{list:#?}");
     let title = found["title"].as_str().unwrap();
     assert!(title.starts_with("The process of rank 1 is the one that others wait for"), "{title}");
     assert!(title.ends_with("take 5.00 ms, those of the others 90.0 ms on average"), "{title}");
