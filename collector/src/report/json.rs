@@ -255,6 +255,8 @@ pub struct Spread {
     pub total_ns: Option<u64>,
     pub min_ns: Option<u64>,
     pub mean_ns: Option<f64>,
+    /// The standard deviation, to within 0.4 % of the durations; `None` also for a single one.
+    pub deviation_ns: Option<f64>,
     /// Within 0.4 %.
     pub median_ns: Option<u64>,
     /// Within 0.4 %.
@@ -271,6 +273,7 @@ impl Spread {
             total_ns: Some(durations.total_ns()),
             min_ns: Some(durations.min_ns()),
             mean_ns: Some(tenths(durations.mean_ns())),
+            deviation_ns: durations.deviation_ns().map(tenths),
             median_ns: Some(durations.quantile_ns(0.5)),
             p99_ns: Some(durations.quantile_ns(0.99)),
             max_ns: Some(durations.max_ns()),

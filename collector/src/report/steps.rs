@@ -92,6 +92,10 @@ pub(super) fn steps(
     let report = |(process, (_, launches)): (u32, (u64, Vec<StackLaunches>))| {
         let first = first_of_step(&launches)?;
         let (mean_ns, deviation_ns) = first.rhythm.usual(first.count)?;
+        // Without stacks a kernel stands for all the lines that launch it: only what is regular is a step.
+        if first.key.stack == 0 && deviation_ns > mean_ns {
+            return None;
+        }
         let (longest_ns, longest_from_ns) = first.rhythm.longest();
         // The same steps, which may be counted from another of their launches.
         let watched = aggregates.steps.of(process, first.key.thread).filter(|watched| {
