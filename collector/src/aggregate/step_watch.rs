@@ -243,6 +243,8 @@ pub struct StepWatch {
     numbers: FxHashMap<(u32, u32), usize>,
     /// The thread of the last call and the one of the last operation.
     last: [usize; 2],
+    /// Whether all threads that are watched make steps: no other one will be.
+    is_full: bool,
 }
 
 impl StepWatch {
@@ -293,6 +295,9 @@ impl StepWatch {
 
     #[cold]
     fn begin(&mut self, call: &HostCall) -> Option<usize> {
+        if self.is_full {
+            return None;
+        }
         let key = (call.process, call.thread);
         let number = if self.threads.len() < THREADS_MAX {
             self.threads.push((key, WatchedThread::default()));
@@ -300,8 +305,9 @@ impl StepWatch {
         } else {
             // Threads that launch a little and go must not keep out one that makes steps.
             let idle = self.threads.iter().enumerate().filter(|(_, (_, thread))| thread.steps.is_none());
-            let (number, _) = idle.min_by_key(|(_, (_, thread))| thread.launches)?;
-            number
+            let least = idle.min_by_key(|(_, (_, thread))| thread.launches);
+            self.is_full = least.is_none();
+            least?.0
         };
         let (before, thread) = self.threads.get_mut(number)?;
         self.numbers.remove(before);

@@ -122,3 +122,15 @@ fn threads_that_launch_little_keep_no_others_out() {
     // A thread without a rhythm has no steps.
     assert!(program.watch.of(1, 200).is_none());
 }
+
+#[test]
+fn no_more_threads_are_watched_than_there_is_room_for() {
+    let mut program = LoopingProgram { now_ns: 1_000, ..LoopingProgram::default() };
+    for thread in 0..THREADS_MAX as u32 + 9 {
+        program.thread = thread;
+        (0..60).for_each(|_| program.step(0, 5_000));
+    }
+    assert_eq!((program.watch.threads.len(), program.watch.numbers.len()), (THREADS_MAX, THREADS_MAX));
+    assert!(program.watch.of(1, 0).is_some() && program.watch.of(1, THREADS_MAX as u32 + 8).is_none());
+    assert!(program.watch.is_full);
+}
