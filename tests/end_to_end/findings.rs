@@ -221,6 +221,11 @@ fn steps_of_a_loop_have_their_mean_and_the_longest() {
     assert!(part["longest_ns"].as_u64().unwrap() >= 50_000_000, "{steps:#}");
     assert_eq!(part["to"]["line"], line("steps", "first"), "{steps:#}");
     assert!(summary.contains(" more in host code, "), "{summary}");
+    // Of a part it is not known what the program did between the selected calls.
+    let mut command = gputrace();
+    command.args(["report", "--json", "--filter", "kernel=*"]).arg(traced.trace());
+    let part: Value = serde_json::from_str(&finish(&mut command).expect_code(0).stdout).unwrap();
+    assert!(part["steps"][0].get("slowest").is_none(), "{:#}", part["steps"]);
     let mut command = gputrace();
     command.args(["report", "--fail-on", "step_time>4ms"]).arg(traced.trace());
     assert!(finish(&mut command).expect_code(4).stderr.contains("step_time"));

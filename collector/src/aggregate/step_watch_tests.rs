@@ -124,7 +124,7 @@ fn threads_that_launch_little_keep_no_others_out() {
 }
 
 #[test]
-fn no_more_threads_are_watched_than_there_is_room_for() {
+fn no_more_threads_are_watched_than_the_bound() {
     let mut program = LoopingProgram { now_ns: 1_000, ..LoopingProgram::default() };
     for thread in 0..THREADS_MAX as u32 + 9 {
         program.thread = thread;
