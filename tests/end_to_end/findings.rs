@@ -73,6 +73,21 @@ fn host_code_that_the_gpu_waits_for() {
     has("slow_host", "slow_host_code", "before");
 }
 
+/// The generator makes no call of CUDA: what shows it is that the loop goes back to its begin meanwhile.
+#[test]
+fn data_that_a_loop_waits_for() {
+    let Some(found) = findings("slow_loader") else { return };
+    let first = &found.report["findings"]["list"][0];
+    assert_eq!(first["rule"], "data_loading", "{:#}", found.report["findings"]);
+    let lines = [line("train_on", "train"), line("train_on", "load")];
+    assert_eq!([&first["lines"][0]["line"], &first["lines"][1]["line"]], [&lines[0], &lines[1]], "{first:#}");
+    assert!(
+        first["title"].as_str().unwrap().ends_with("from the end of a loop's round to the begin of the next")
+    );
+    assert!(first["advice"].as_str().unwrap().starts_with("In this time the loop gets its next item"));
+    has_not("slow_loader_mended", &["data_loading", "slow_host_code"]);
+}
+
 #[test]
 fn default_stream_that_others_wait_for() {
     let Some(found) = findings("default_stream") else { return };
@@ -137,8 +152,8 @@ fn rank_that_the_others_wait_for() {
     let script = [0, 1, 2].map(run).concat() + "wait";
     let report = run_command("/bin/sh").arg("-c").arg(script).succeed().report();
     let list = report["findings"]["list"].as_array().unwrap();
-    let found =
-        list.iter().find(|finding| finding["rule"] == "slow_rank").unwrap_or_else(|| panic!("{list:#?}"));
+    let found = &list[0];
+    assert_eq!(found["rule"], "slow_rank", "{list:#?}");
     let title = found["title"].as_str().unwrap();
     assert!(title.starts_with("The process of rank 1 is the one that others wait for"), "{title}");
     assert!(title.ends_with("take 5.00 ms, those of the others 90.0 ms on average"), "{title}");
@@ -199,6 +214,18 @@ fn steps_of_a_loop_have_their_mean_and_the_longest() {
     let summary = traced.summary_words();
     let from = format!("Steps 30, from planted.py:{} steps, ", line("steps", "first"));
     assert!(summary.contains(&from) && summary.contains("; the longest 5"), "{summary}");
+    // The pause that only the longest step has, or a thread that the machine held up.
+    let slowest = &steps["slowest"][0];
+    let part = &slowest["parts"][0];
+    assert_eq!((&slowest["ns"], &part["what"]), (&steps["longest_ns"], &json!("host_code")), "{steps:#}");
+    assert!(part["longest_ns"].as_u64().unwrap() >= 50_000_000, "{steps:#}");
+    assert_eq!(part["to"]["line"], line("steps", "first"), "{steps:#}");
+    assert!(summary.contains(" more in host code, "), "{summary}");
+    // Of a part it is not known what the program did between the selected calls.
+    let mut command = gputrace();
+    command.args(["report", "--json", "--filter", "kernel=*"]).arg(traced.trace());
+    let part: Value = serde_json::from_str(&finish(&mut command).expect_code(0).stdout).unwrap();
+    assert!(part["steps"][0].get("slowest").is_none(), "{:#}", part["steps"]);
     let mut command = gputrace();
     command.args(["report", "--fail-on", "step_time>4ms"]).arg(traced.trace());
     assert!(finish(&mut command).expect_code(4).stderr.contains("step_time"));

@@ -32,15 +32,15 @@ fn table_of_kernels_has_nsys_s_headings_and_the_report_s_figures() {
     let mut lines = ended.stdout.lines();
     assert_eq!(
         lines.next(),
-        Some("Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),Name")
+        Some("Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name")
     );
     let kernels = whole["kernels"].as_array().unwrap();
     assert_eq!(lines.clone().count(), kernels.len());
     for (line, kernel) in lines.zip(kernels) {
-        let fields: Vec<&str> = line.splitn(8, ',').collect();
+        let fields: Vec<&str> = line.splitn(9, ',').collect();
         assert_eq!(fields[1], kernel["total_ns"].to_string(), "{line}");
         assert_eq!(fields[2], kernel["calls"].to_string(), "{line}");
-        let name = fields[7].trim_matches('"').replace("\"\"", "\"");
+        let name = fields[8].trim_matches('"').replace("\"\"", "\"");
         assert_eq!(name, kernel["full_name"].as_str().unwrap());
     }
 }

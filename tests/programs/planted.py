@@ -5,6 +5,7 @@
 CPython 3.8 to 3.14. The comments at the ends of lines are names that the test knows the lines by.
 """
 
+import concurrent.futures
 import ctypes
 import functools
 import os
@@ -116,6 +117,41 @@ def slow_host():
         LAUNCH["step"]()  # before
         time.sleep(0.005)
         LAUNCH["step"]()  # after
+
+
+def prepared():
+    # The GPU works for 4 ms in a round.
+    time.sleep(0.012)
+    return ctypes.create_string_buffer(64)
+
+
+def batches_now():
+    for _ in range(40):
+        yield prepared()
+
+
+def batches_ahead():
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        ahead = [pool.submit(prepared) for _ in range(40)]
+        time.sleep(0.2)
+        for batch in ahead:
+            yield batch.result()
+
+
+def train_on(batches):
+    target = memory(64)
+    for batch in batches:
+        CUDA.cuMemcpyHtoDAsync_v2(target, batch, 64, STREAM)  # load
+        for _ in range(20):
+            LAUNCH["step"]()  # train
+
+
+def slow_loader():
+    train_on(batches_now())
+
+
+def slow_loader_mended():
+    train_on(batches_ahead())
 
 
 def pageable_copies():

@@ -4,8 +4,8 @@ use gputrace_wire::call::Detail;
 use gputrace_wire::cell::kind;
 
 use crate::aggregate::{
-    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, LaunchStacks, LaunchTimes, Leaf,
-    NO_DEVICE, Owner, PeerCopies, SampledDevices, StackKey, Stacks, Streams, Transfers,
+    Anomalies, CallClass, Calls, Devices, Failures, GraphKey, Graphs, Kernels, LaunchStacks, LaunchTimes,
+    Leaf, NO_DEVICE, Owner, PeerCopies, SampledDevices, StackKey, Stacks, StepWatch, Streams, Transfers,
 };
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::memory::MemoryLedger;
@@ -33,6 +33,8 @@ pub struct Aggregates {
     pub host_stacks: Stacks,
     /// Launches outside of graphs, by stack.
     pub launch_stacks: LaunchStacks,
+    /// The slowest steps of threads.
+    pub steps: StepWatch,
     /// Executed operations that were nodes of a graph launch.
     pub graph_node_calls: u64,
 }
@@ -50,7 +52,9 @@ impl Sink for Aggregates {
         self.failures.add(call, definitions);
         self.memory.add(call, definitions);
         let begins = (call.kind == kind::LAUNCH || call.kind == kind::GRAPH_LAUNCH).then_some(call.start_ns);
-        self.host_stacks.add_at(StackKey::of_call(call, definitions), Some(call.duration_ns), begins);
+        let key = StackKey::of_call(call, definitions);
+        self.host_stacks.add_at(key, Some(call.duration_ns), begins);
+        self.steps.call(call, CallClass::of(call), &key, &self.host_stacks);
     }
 
     #[inline]
@@ -90,6 +94,7 @@ impl Sink for Aggregates {
             }
         };
         self.device_stacks.add(key_of(operation, leaf), duration_ns);
+        self.steps.operation(operation);
     }
 
     fn device_samples(&mut self, samples: &DeviceSamples) {

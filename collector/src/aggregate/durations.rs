@@ -39,6 +39,11 @@ impl Durations {
         if self.count() == 0 { 0.0 } else { self.total_ns() as f64 / self.count() as f64 }
     }
 
+    /// The standard deviation of a sample, to within 0.4 % of the durations. `None` for fewer than two.
+    pub fn deviation_ns(&self) -> Option<f64> {
+        self.0.deviation()
+    }
+
     /// The quantile, within 0.4 % and never outside of what was seen.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         (self.0.quantile(share).round() as u64).clamp(self.min_ns(), self.max_ns())

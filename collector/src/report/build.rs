@@ -88,7 +88,7 @@ impl Report {
             size_limits,
             series,
             paused: recording::paused(totals),
-            steps: steps::steps(aggregates, totals.begin_monotonic_ns(), labels),
+            steps: steps::steps(aggregates, totals.begin_monotonic_ns(), is_without_gaps(totals), labels),
             device_times: device_times(totals),
             switched_times: switched_times::switched_times(totals),
             device_time_coverage: counts.device_time_coverage(),

@@ -1,6 +1,7 @@
 //! Single figures of a report, which two reports are compared by and conditions name.
 
 use crate::filter::Glob;
+use crate::report::diff::Moments;
 use crate::report::{DeviceReport, DeviceTimes, Report};
 
 impl Report {
@@ -56,6 +57,15 @@ impl Report {
     /// The mean step of the process with the most launches.
     pub fn step_ns(&self) -> Option<f64> {
         self.steps.first().map(|steps| steps.mean_ns)
+    }
+
+    /// Mean and variance of these steps; the mean is without the longest.
+    pub fn step_moments(&self) -> Option<Moments> {
+        let steps = self.steps.first()?;
+        // Between so many begins are one less, and the longest is left out.
+        let count = steps.steps.checked_sub(2).filter(|count| *count >= 2)? as f64;
+        let variance = steps.deviation_ns.powi(2) * count / (count - 1.0);
+        Some(Moments { mean: steps.mean_ns, variance, count })
     }
 
     /// The number of steps of the same process.

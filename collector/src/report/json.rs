@@ -20,17 +20,23 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
+    /// Always `gputrace-report`.
     pub schema: &'static str,
+    /// Changes when a field goes or changes its meaning.
     pub version: u32,
+    /// Whether any driver or device was a simulation; then no time is a real device's.
     pub simulated: bool,
     /// Whether everything that should be recorded is in the report.
     pub complete: bool,
     /// Whether every session was closed in order and every input was read.
     #[serde(skip)]
     pub closed_in_order: bool,
+    /// How many sessions were read.
     pub sessions: usize,
     /// The command of the first session.
     pub command: Vec<String>,
+    /// From the begin of the first session to the end of the last; of an excerpt, from its first event to
+    /// its last.
     pub wall_ns: u64,
     /// Sessions of which a flight recorder kept the last part.
     pub excerpts: Vec<ExcerptReport>,
@@ -55,25 +61,34 @@ pub struct Report {
     /// Sessions whose device times were switched while they ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switched_times: Option<SwitchedTimesReport>,
+    /// Executed operations with valid times over executed operations without those in `host_to_host`; 1 if
+    /// there were none.
     pub device_time_coverage: f64,
     #[serde(flatten)]
     pub counts: ReportCounts,
+    /// Devices that were used or sampled, by process and first use.
     pub devices: Vec<DeviceReport>,
+    /// Processes that loaded a driver.
     pub processes: Vec<ProcessReport>,
     /// The sums of exited processes that are not in `processes`, if more exited than are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evicted_processes: Option<EvictedReport>,
     /// Threads that made calls.
     pub threads: Vec<ThreadReport>,
+    /// Threads that are not in `threads`, which has the 1000 with the most device time.
     pub threads_left_out: u64,
     /// Streams that operations were executed in.
     pub streams: Vec<StreamReport>,
+    /// Streams that are not in `streams`, which has the 1000 with the most device time.
     pub streams_left_out: u64,
+    /// By short name, the one with the most device time first.
     pub kernels: Vec<KernelReport>,
     pub other_kernels: OtherKernels,
+    /// Runs of kernels that took far longer than usual.
     pub anomalies: AnomaliesReport,
     /// Empty if no stacks were recorded.
     pub lines: Vec<LineReport>,
+    /// Operations that have no line.
     pub no_line: NoLineReport,
     /// GPU time by PyTorch module; absent if no stack is inside of one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,7 +99,9 @@ pub struct Report {
     pub beyond_stacks: BeyondStacks,
     /// Empty if the program has no ranges.
     pub ranges: Vec<RangeReport>,
+    /// Copies by direction.
     pub transfers: Vec<TransferReport>,
+    /// Memsets of all kinds.
     pub memsets: MovedReport,
     #[serde(rename = "whole_graphs")]
     pub graph_level: GraphLevelReport,
@@ -92,8 +109,11 @@ pub struct Report {
     pub graphs: Vec<GraphReport>,
     /// How graph launches were timed: by node before a process's first entry.
     pub graph_times: Vec<GraphTimesReport>,
+    /// Host calls by driver entry.
     pub calls: Vec<CallReport>,
+    /// The same by what the calls do.
     pub call_classes: Vec<CallReport>,
+    /// Memory of devices, and pinned and managed memory, that the program allocated.
     pub memory: MemoryReport,
     /// Calls that failed.
     pub errors: ErrorsReport,
@@ -101,10 +121,12 @@ pub struct Report {
     pub failures: Vec<FailureReport>,
     /// Operations in flight at a failure, by process and stream.
     pub in_flight: Vec<InFlightReport>,
+    /// What was lost, by reason; empty if nothing was.
     pub dropped: BTreeMap<String, u64>,
     /// Traces with missing, unreadable or trailing bytes.
     pub damages: Vec<DamageReport>,
     pub cost: Cost,
+    /// What the recording has to say about itself.
     pub notices: Vec<NoticeReport>,
 }
 
@@ -143,41 +165,59 @@ pub enum DeviceTimes {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReportCounts {
+    /// Kernel launches that the driver accepted for execution.
     pub launches: u64,
+    /// Launches on a stream that was being captured; they execute nothing.
     pub captured_launches: u64,
+    /// Launches of a whole graph.
     pub graph_launches: u64,
+    /// Executed operations that were nodes of a graph launch; each is also counted where its kernel or copy
+    /// is.
     pub graph_node_calls: u64,
+    /// Device records whose host call is not known.
     pub device_only: u64,
+    /// Kernels, copies, memsets and whole graphs that a device executed or, without a record, was asked to.
     pub executed_operations: u64,
+    /// Those with valid device times.
     pub timed_operations: u64,
     /// Executed copies from host to host, in which no device took part.
     pub host_to_host: u64,
     /// Operations whose device times were wanted and are missing.
     pub untimed_operations: u64,
+    /// Device records with unusable times.
     pub invalid_timing: u64,
     /// Records of graph launches that were recorded in the other form too; they are not counted again.
     pub doubled_graph_records: u64,
+    /// Launches, copies and memsets that the driver refused.
     pub failed_calls: u64,
+    /// Hooked calls of all kinds.
     pub host_calls: u64,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceReport {
+    /// The number that `configs` of kernels and `streams` name it by.
     pub index: usize,
+    /// As the first process numbers it that used it.
     pub ordinal: u32,
     pub name: String,
+    /// As nvidia-smi writes it; `None` if the device is not described.
     pub uuid: Option<String>,
     pub compute_capability: Option<String>,
+    /// 0 if the device is not described.
     pub multiprocessors: u32,
     pub memory_bytes: u64,
     pub simulated: bool,
+    /// Operations that it executed.
     pub operations: u64,
+    /// Those with device times.
     pub timed_operations: u64,
     /// `None` without device times.
     pub busy_ns: Option<u64>,
     /// `None` unless the times of every operation are known.
     pub idle_ns: Option<u64>,
+    /// Wall time without busy time; less if some operations have no times.
     pub idle_at_most_ns: Option<u64>,
     /// From the first start to the last end.
     pub active_span_ns: Option<u64>,
@@ -215,7 +255,11 @@ pub struct Spread {
     pub total_ns: Option<u64>,
     pub min_ns: Option<u64>,
     pub mean_ns: Option<f64>,
+    /// The standard deviation, to within 0.4 % of the durations; `None` also for a single one.
+    pub deviation_ns: Option<f64>,
+    /// Within 0.4 %.
     pub median_ns: Option<u64>,
+    /// Within 0.4 %.
     pub p99_ns: Option<u64>,
     pub max_ns: Option<u64>,
 }
@@ -229,6 +273,7 @@ impl Spread {
             total_ns: Some(durations.total_ns()),
             min_ns: Some(durations.min_ns()),
             mean_ns: Some(tenths(durations.mean_ns())),
+            deviation_ns: durations.deviation_ns().map(tenths),
             median_ns: Some(durations.quantile_ns(0.5)),
             p99_ns: Some(durations.quantile_ns(0.99)),
             max_ns: Some(durations.max_ns()),
@@ -292,13 +337,17 @@ impl LaunchesReport {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KernelReport {
+    /// Short, without parameters; distinguished where several kernels shorten alike.
     pub name: String,
+    /// Demangled.
     pub full_name: String,
     /// The source line, if it is known for every kernel of the name.
     pub source: Option<SourceReport>,
     /// Further source lines of kernels of the name. With the first, at most 16 are kept.
     pub other_sources: Vec<SourceReport>,
+    /// Executions, also those without device times.
     pub calls: u64,
+    /// Those with device times, which the spread is of.
     pub timed_calls: u64,
     #[serde(flatten)]
     pub spread: Spread,
@@ -312,6 +361,7 @@ pub struct KernelReport {
     /// The same of more than half of the calls.
     #[serde(flatten)]
     pub limited: OccupancyReport,
+    /// Launch configurations, the one of the most calls first.
     pub configs: Vec<ConfigReport>,
     /// Calls in configurations beyond the capacity.
     pub other_config_calls: u64,

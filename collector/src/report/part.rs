@@ -38,6 +38,8 @@ impl Report {
             (device.idle_ns, device.idle_at_most_ns, device.idle) = (None, None, None);
         }
         self.findings = None;
+        // Calls that were not selected would count as host code.
+        self.steps.iter_mut().for_each(|steps| steps.slowest.clear());
         self.memory = MemoryReport::default();
         self.processes.retain(|process| process.host_calls + process.executed_operations > 0);
         // The model counts ranges in all of a trace. Of a part is known what was launched in them.

@@ -1,33 +1,24 @@
 //! Steps: what a program's busiest thread does again and again, such as the steps of a training or the tokens
-//! of a decode.
+//! of a decode; and what differs in the slowest of them.
 //!
-//! They are found by what is launched: in a loop, most stacks are passed equally often, once a step. Stacks
-//! of an inner loop are passed a multiple of that. What PyTorch's threads launch for a backward pass is left
-//! out: the thread that calls `backward()` is the one that makes steps.
+//! What PyTorch's threads launch for a backward pass is left out where steps are looked for: the thread that
+//! calls `backward()` is the one that makes steps.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, Leaf, Rhythm, StackKey};
+use crate::aggregate::{Aggregates, Leaf, StackKey, StackLaunches, first_of_step};
 use crate::label::units::{count, duration};
 use crate::label::{Labels, is_backward};
 use crate::names::line_safe;
 use crate::report::CodeLocation;
 use crate::report::json::tenths;
 use crate::report::lines::charged_location;
+use crate::report::slow_steps::{SlowStepReport, slow_steps};
 
 /// Processes with steps in the report: those with the most launches.
 const PROCESSES_SHOWN: usize = 16;
-/// Fewer are no rhythm.
-const STEPS_MIN: u64 = 5;
-/// So many stacks are passed once a step.
-const STACKS_MIN: usize = 3;
-/// An outer loop has at least this part of the stacks that its inner loop has.
-const OUTER_MIN: f64 = 0.05;
-/// The part of the time from the thread's first launch to its last that the steps take. The first use of
-/// everything takes long, so that a short run of many steps is a small part.
-const SPAN_MIN: f64 = 0.25;
 
 /// The steps of a process.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -43,6 +34,10 @@ pub struct StepsReport {
     pub longest_at_ns: u64,
     /// The line of the first launch of a step.
     pub first_line: Option<CodeLocation>,
+    /// At most five steps that took a tenth longer than the others, the slowest first, of those that were
+    /// made since steps were found. Absent if there are none, and for a session that was paused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slowest: Vec<SlowStepReport>,
 }
 
 impl StepsReport {
@@ -58,16 +53,21 @@ impl StepsReport {
             from.unwrap_or_default()
         )
     }
+
+    /// What differs in the slowest step, for people, if that is more than chance.
+    pub(super) fn slowest_line(&self) -> Option<String> {
+        self.slowest.first()?.line(self)
+    }
 }
 
-struct StackLaunches {
-    count: u64,
-    rhythm: Rhythm,
-    stack: u32,
-}
-
-/// Of the processes with the most launches first.
-pub(super) fn steps(aggregates: &Aggregates, begin_ns: u64, labels: &mut Labels<'_>) -> Vec<StepsReport> {
+/// Of the processes with the most launches first. With `is_whole`, all was recorded: time without calls is
+/// the program's own.
+pub(super) fn steps(
+    aggregates: &Aggregates,
+    begin_ns: u64,
+    is_whole: bool,
+    labels: &mut Labels<'_>,
+) -> Vec<StepsReport> {
     let mut threads: BTreeMap<(u32, u32), Vec<StackLaunches>> = BTreeMap::new();
     for (key, count, rhythm) in aggregates.host_stacks.rhythms() {
         let StackKey { process, thread, stack, leaf, .. } = *key;
@@ -75,11 +75,8 @@ pub(super) fn steps(aggregates: &Aggregates, begin_ns: u64, labels: &mut Labels<
             && rhythm.first_ns() > 0
             && !is_backward(&labels.stacks.frames(process, stack))
         {
-            threads.entry((process, thread)).or_default().push(StackLaunches {
-                count,
-                rhythm: *rhythm,
-                stack,
-            });
+            let launches = StackLaunches { key: *key, count, rhythm: *rhythm };
+            threads.entry((process, thread)).or_default().push(launches);
         }
     }
     let mut busiest: BTreeMap<u32, (u64, Vec<StackLaunches>)> = BTreeMap::new();
@@ -95,7 +92,16 @@ pub(super) fn steps(aggregates: &Aggregates, begin_ns: u64, labels: &mut Labels<
     let report = |(process, (_, launches)): (u32, (u64, Vec<StackLaunches>))| {
         let first = first_of_step(&launches)?;
         let (mean_ns, deviation_ns) = first.rhythm.usual(first.count)?;
+        // Without stacks a kernel stands for all the lines that launch it: only what is regular is a step.
+        if first.key.stack == 0 && deviation_ns > mean_ns {
+            return None;
+        }
         let (longest_ns, longest_from_ns) = first.rhythm.longest();
+        // The same steps, which may be counted from another of their launches.
+        let watched = aggregates.steps.of(process, first.key.thread).filter(|watched| {
+            let known = launches.iter().find(|launches| launches.key == watched.first);
+            is_whole && known.is_some_and(|known| known.count.abs_diff(first.count) <= 1)
+        });
         Some(StepsReport {
             pid: labels.processes.process(process).map_or(0, |process| process.begin.pid),
             steps: first.count,
@@ -103,32 +109,9 @@ pub(super) fn steps(aggregates: &Aggregates, begin_ns: u64, labels: &mut Labels<
             deviation_ns: tenths(deviation_ns),
             longest_ns,
             longest_at_ns: longest_from_ns.saturating_sub(begin_ns),
-            first_line: charged_location(&mut labels.stacks, process, first.stack),
+            first_line: charged_location(&mut labels.stacks, process, first.key.stack),
+            slowest: watched.map_or_else(Vec::new, |watched| slow_steps(watched, process, begin_ns, labels)),
         })
     };
     processes.into_iter().filter_map(report).take(PROCESSES_SHOWN).collect()
 }
-
-/// What a step launches first, if the thread has steps.
-fn first_of_step(launches: &[StackLaunches]) -> Option<&StackLaunches> {
-    let ends = |launches: &StackLaunches| {
-        (launches.rhythm.first_ns(), launches.rhythm.first_ns() + launches.rhythm.span_ns())
-    };
-    let (from, to) = launches.iter().map(ends).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
-    let mut by_count: BTreeMap<u64, Vec<&StackLaunches>> = BTreeMap::new();
-    for launches in launches.iter().filter(|launches| launches.count >= STEPS_MIN) {
-        if launches.rhythm.span_ns() as f64 >= (to - from) as f64 * SPAN_MIN {
-            by_count.entry(launches.count).or_default().push(launches);
-        }
-    }
-    let (most, stacks) = by_count.iter().max_by_key(|(count, stacks)| (stacks.len(), **count))?;
-    let outer = by_count.iter().find(|(count, of)| {
-        most % **count == 0 && of.len() as f64 >= stacks.len() as f64 * OUTER_MIN && of.len() >= STACKS_MIN
-    });
-    let (_, of_step) = outer?;
-    of_step.iter().min_by_key(|launches| (launches.rhythm.first_ns(), launches.stack)).copied()
-}
-
-#[cfg(test)]
-#[path = "steps_tests.rs"]
-mod tests;

@@ -13,7 +13,7 @@ use crate::report::errors::error_lines;
 use crate::report::failures::{failure_lines, in_flight_lines};
 use crate::report::table::fit;
 use crate::report::words::{operations, plural};
-use crate::report::{DeviceReport, DeviceTimes, Report, SeriesReport, graph_times};
+use crate::report::{DeviceReport, DeviceTimes, Report, SeriesReport, StepsReport, graph_times};
 use page::{BOLD, TextPage, YELLOW};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -163,6 +163,9 @@ impl Report {
         }
         if let Some(line) = self.steps.first().map(|steps| steps.line(self.steps.len())) {
             page.fact("Steps", &line);
+        }
+        if let Some(line) = self.steps.first().and_then(StepsReport::slowest_line) {
+            page.fact("  slowest", &line);
         }
         for device in self.devices.iter().take(DEVICES_SHOWN) {
             let name = if device.name.is_empty() { "unknown device" } else { &device.name };

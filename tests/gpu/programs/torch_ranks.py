@@ -19,7 +19,8 @@ def train(rank, meeting, layers):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
-    distributed.init_process_group("nccl", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    # With a device NCCL begins here, and not between the first operation and the loop.
+    distributed.init_process_group("nccl", init_method=f"file://{meeting}", rank=rank, world_size=2, device_id=device)
     weight = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16) / 64
     for step in range(STEPS + 3):
         if step == 3:

@@ -13,7 +13,7 @@ pub struct MeasuredTwice {
     /// The difference as a share of the figure before; `None` if that is 0.
     pub change: Option<f64>,
     /// Between these the true difference lies in 95 % of such measurements. `None` unless both sides have
-    /// several runs.
+    /// several runs; of `step_time` with one run each, by the spread of its steps.
     pub interval: Option<[f64; 2]>,
     /// Whether the interval leaves out 0.
     pub beyond_noise: Option<bool>,
@@ -29,15 +29,25 @@ impl MeasuredTwice {
             return MeasuredTwice { before: means[0], after: means[1], ..MeasuredTwice::default() };
         };
         let difference = mean_after - mean_before;
-        let interval = before.zip(after).and_then(|(before, after)| welch(&before, &after));
-        MeasuredTwice {
+        let moments = [before, after].map(|runs| runs.as_deref().and_then(Moments::of));
+        let measured = MeasuredTwice {
             before: means[0],
             after: means[1],
             difference: Some(difference),
             change: (mean_before != 0.0).then(|| difference / mean_before),
-            interval,
-            beyond_noise: interval.map(|[least, most]| least > 0.0 || most < 0.0),
+            ..MeasuredTwice::default()
+        };
+        match moments {
+            [Some(before), Some(after)] => measured.with_interval(before, after),
+            _ => measured,
         }
+    }
+
+    /// The same with the interval that the spread within both sides leaves.
+    pub fn with_interval(self, before: Moments, after: Moments) -> MeasuredTwice {
+        let [least, most] = welch(before, after);
+        let beyond_noise = Some(least > 0.0 || most < 0.0);
+        MeasuredTwice { interval: Some([least, most]), beyond_noise, ..self }
     }
 
     /// The growth in percent, infinite for what was not there before.
@@ -59,25 +69,37 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Welch's interval for the difference of two means, at 95 %: the sides may differ in runs and in spread.
-fn welch(before: &[f64], after: &[f64]) -> Option<[f64; 2]> {
-    // The variance of a side's mean, and the degrees of freedom that it is known with.
-    let of_mean = |values: &[f64]| {
+/// Mean, variance of one value, and the number of values.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Moments {
+    pub mean: f64,
+    pub variance: f64,
+    pub count: f64,
+}
+
+impl Moments {
+    /// `None` for fewer than two values.
+    fn of(values: &[f64]) -> Option<Moments> {
         let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
-        let middle = mean(values)?;
-        let squares: f64 = values.iter().map(|value| (value - middle).powi(2)).sum();
-        Some((middle, squares / freedom / values.len() as f64, freedom))
-    };
-    let (mean_before, variance_before, freedom_before) = of_mean(before)?;
-    let (mean_after, variance_after, freedom_after) = of_mean(after)?;
+        let mean = mean(values)?;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        Some(Moments { mean, variance: squares / freedom, count: values.len() as f64 })
+    }
+}
+
+/// Welch's interval for the difference of two means, at 95 %: the sides may differ in number and in spread.
+fn welch(before: Moments, after: Moments) -> [f64; 2] {
+    let of_mean = |side: Moments| (side.variance / side.count, side.count - 1.0);
+    let (variance_before, freedom_before) = of_mean(before);
+    let (variance_after, freedom_after) = of_mean(after);
     let variance = variance_before + variance_after;
-    let difference = mean_after - mean_before;
+    let difference = after.mean - before.mean;
     if variance == 0.0 {
-        return Some([difference; 2]);
+        return [difference; 2];
     }
     let of_sides = variance_before.powi(2) / freedom_before + variance_after.powi(2) / freedom_after;
     let half = quantile(variance.powi(2) / of_sides) * variance.sqrt();
-    Some([difference - half, difference + half])
+    [difference - half, difference + half]
 }
 
 /// Student's t for 95 % on both sides. Degrees of freedom that are no whole number are rounded down, so

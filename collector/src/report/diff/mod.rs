@@ -1,7 +1,8 @@
 //! Two sides of one report or several each, compared: `gputrace diff`.
 //!
 //! Figures of a side are means over its runs. With several runs on both sides each difference has Welch's
-//! interval; with single runs nothing is claimed beyond what was measured.
+//! interval; with single runs nothing is claimed beyond what was measured, but for the mean step, whose steps
+//! vary too.
 //! `docs/reference/diff.md` has the fields of the JSON.
 
 mod measured;
@@ -20,7 +21,7 @@ use serde::Serialize;
 use crate::aggregate::Cause;
 use crate::report::{DeviceTimes, Report};
 
-pub use measured::MeasuredTwice;
+pub use measured::{MeasuredTwice, Moments};
 pub use page::PageFormat;
 pub use rows::{ComparedRow, OnlyIn, PerStep, RunSums};
 pub use stacks::{SideStacks, StackOfRun};
@@ -116,10 +117,12 @@ struct TotalKind {
     of: fn(&Report) -> Option<u64>,
 }
 
+const STEP_TIME: &str = "step_time";
+
 static TOTALS: [TotalKind; 11] = [
     total("wall_time", "wall time", FigureUnit::Time, |report| Some(report.wall_ns)),
     total("active_time", "from first to last operation", FigureUnit::Time, Report::active_ns),
-    total("step_time", "mean step", FigureUnit::Time, |report| report.step_ns().map(|ns| ns as u64)),
+    total(STEP_TIME, "mean step", FigureUnit::Time, |report| report.step_ns().map(|ns| ns as u64)),
     total("steps", "steps", FigureUnit::Count, Report::step_count),
     total("kernel_time", "kernel time", FigureUnit::Time, |report| report.kernel_ns(None)),
     total("copy_time", "copies and memsets", FigureUnit::Time, Report::moved_ns),
@@ -144,20 +147,30 @@ const fn total(
 impl DiffReport {
     /// Compares the runs of both sides; a run is a report of its own.
     pub fn new(before: &[Report], after: &[Report]) -> DiffReport {
-        let totals = TOTALS.iter().map(|kind| ComparedTotal {
-            name: kind.name,
-            title: kind.title,
-            unit: kind.unit,
-            measured: measured(before, after, kind.of),
+        let totals = TOTALS.iter().map(|kind| {
+            let mut compared = measured(before, after, kind.of);
+            // Of one run each, the steps are what there are several of.
+            if kind.name == STEP_TIME
+                && let ([before], [after]) = (before, after)
+                && let Some((before, after)) = before.step_moments().zip(after.step_moments())
+            {
+                compared = compared.with_interval(before, after);
+            }
+            ComparedTotal { name: kind.name, title: kind.title, unit: kind.unit, measured: compared }
         });
+        let totals: Vec<ComparedTotal> = totals.collect();
+        let mut notes = notes::notes(before, after);
+        let step_time = totals.iter().find(|total| total.name == STEP_TIME);
+        let by_steps = step_time.filter(|_| before.len() == 1 && after.len() == 1);
+        notes.extend(by_steps.and_then(|total| notes::step_note(&total.measured)));
         DiffReport {
             schema: SCHEMA,
             version: VERSION,
             before: SideReport::new(before),
             after: SideReport::new(after),
-            notes: notes::notes(before, after),
+            notes,
             failed: Vec::new(),
-            totals: totals.collect(),
+            totals,
             devices: devices(before, after),
             kernels: rows::kernels(before, after),
             lines: rows::lines(before, after),

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::label::units::percent;
+use crate::label::units::{duration, percent};
+use crate::report::diff::MeasuredTwice;
 use crate::report::words::plural;
 use crate::report::{DeviceTimes, Report};
 
@@ -54,6 +55,20 @@ fn noise(before: usize, after: usize) -> String {
             plural(after as u64, "run", "runs")
         ),
     }
+}
+
+/// How sure the difference of the mean step is by the spread of the steps, of one run each.
+pub(super) fn step_note(step_time: &MeasuredTwice) -> Option<String> {
+    let (difference, [least, most]) = step_time.difference.zip(step_time.interval)?;
+    let half = duration(((most - least) / 2.0) as u64);
+    let by = duration(difference.abs() as u64);
+    Some(match step_time.beyond_noise? {
+        true if difference < 0.0 => {
+            format!("a step became {by} ± {half} shorter, by the spread of the steps")
+        }
+        true => format!("a step became {by} ± {half} longer, by the spread of the steps"),
+        false => format!("the mean step did not change by more than its steps vary (± {half})"),
+    })
 }
 
 fn of_side(side: &str, runs: &[Report]) -> Vec<String> {

@@ -106,6 +106,14 @@ fn runs_of_different_lengths_are_compared_by_step() {
     let diff = DiffReport::new(&[run(0, 0, 0)], &[run_of(80, 0, 1_000, 0)]);
     let steps = diff.totals.iter().find(|total| total.name == "steps").unwrap();
     assert_eq!((steps.measured.before, steps.measured.after), (Some(50.0), Some(80.0)));
+    // Of one run each, the mean step has an interval by the spread of its steps.
+    let step_time = diff.totals.iter().find(|total| total.name == "step_time").unwrap().measured;
+    let [least, most] = step_time.interval.unwrap();
+    let difference = step_time.difference.unwrap();
+    assert!(least <= difference && difference <= most, "{step_time:?}");
+    let is_known = |total: &&ComparedTotal| total.measured.interval.is_some();
+    assert_eq!(diff.totals.iter().filter(is_known).count(), 1);
+    assert!(diff.notes.iter().any(|note| note.contains("step")), "{:?}", diff.notes);
     assert_eq!(diff.kernels[0].name, "gemm_bf16");
     // Step n takes 10 n ns more than the first.
     let gemm = diff.kernels[0].per_step.unwrap();

@@ -3,6 +3,7 @@
 use super::input::RuleInput;
 use super::{Confidence, Finding};
 use crate::label::units::{count, percent};
+use crate::report::findings::ranks::is_collective;
 use crate::report::json::{ConfigReport, KernelReport};
 
 /// The least part of all kernels' time that a kernel has.
@@ -28,6 +29,8 @@ pub(super) fn find(input: &RuleInput<'_>, to: &mut Vec<Finding>) {
     let matters = |kernel: &&KernelReport| {
         kernel.share.is_some_and(|share| share >= KERNEL_SHARE_MIN)
             && kernel.spread.mean_ns.is_some_and(|mean| mean >= SHORT_NS)
+            // These leave multiprocessors to others on purpose, and mostly wait for other processes.
+            && !is_collective(&kernel.name)
     };
     for kernel in input.report.kernels.iter().filter(matters) {
         // The configuration of most calls stands for all only if it is more than half of them.

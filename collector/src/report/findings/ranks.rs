@@ -12,11 +12,16 @@ const SHARE_MIN: f64 = 0.1;
 /// By how much the number of NCCL kernels of two processes may differ.
 const UNEQUAL_MAX: f64 = 1.1;
 
+/// Whether the kernel of that short name is one of NCCL's, in which processes wait for each other.
+pub(super) fn is_collective(name: &str) -> bool {
+    name.starts_with("nccl")
+}
+
 pub(super) fn find(input: &RuleInput<'_>, labels: &mut Labels<'_>, to: &mut Vec<Finding>) {
     let mut waiting: BTreeMap<u32, u64> = BTreeMap::new();
     let mut calls: BTreeMap<u32, u64> = BTreeMap::new();
     for (key, kernel) in input.aggregates.kernels.iter() {
-        if labels.kernels.name(key.process, key.name).short.starts_with("nccl") {
+        if is_collective(&labels.kernels.name(key.process, key.name).short) {
             let ns = waiting.entry(key.process).or_default();
             *ns = kernel.durations.total_ns().saturating_add(*ns);
             *calls.entry(key.process).or_default() += kernel.calls;

@@ -23,6 +23,8 @@ const SHORT_NS: u64 = 20_000;
 /// What happens less often is a start or an end, unless it takes long.
 const TIMES_MIN: u64 = 3;
 const LONG_NS: u64 = 1_000_000_000;
+/// The part of the idle time from which on loads of modules are named beside it, where no lines are known.
+const LOADS_MIN: f64 = 0.2;
 /// Findings about single lines of host code.
 const SLOW_SHOWN: usize = 2;
 
@@ -182,20 +184,31 @@ fn slow_host_code(
         let next = line.to.as_ref().or(line.from.as_ref());
         let copies = next.map(|at| input.copies_at(Direction::CpuToGpu, at)).unwrap_or_default();
         let is_loading = copies.count.saturating_mul(2) >= line.pieces;
-        let (rule, advice) = match is_loading {
-            true => (
+        let turns = is_loop_turn(line);
+        let (rule, advice) = match (is_loading, turns) {
+            (true, true) => (
+                "data_loading",
+                "In this time the loop gets its next item, and a copy to the GPU follows: load data ahead (DataLoader with \
+                 num_workers, pin_memory and prefetch_factor), or do the preparation on the GPU",
+            ),
+            (true, false) => (
                 "data_loading",
                 "A copy to the GPU follows: if this loads data, load it ahead (DataLoader with num_workers, pin_memory \
                  and prefetch_factor), or do the preparation on the GPU",
             ),
-            false => (
+            (false, true) => (
+                "slow_host_code",
+                "In this time the loop gets its next item: if that is what takes long, get it ahead in another thread or \
+                 process; else do this work while the GPU is busy, or less of it",
+            ),
+            (false, false) => (
                 "slow_host_code",
                 "Do this work while the GPU is busy (another thread or process, or launch the next step before it), or less of it",
             ),
         };
         to.push(Finding {
             rule,
-            title: nothing_to_do(line.ns, line.pieces),
+            title: nothing_to_do(line.ns, line.pieces, if turns { TURNS } else { HOST_CODE }),
             lines: [&line.from, &line.to].into_iter().flatten().cloned().fold(Vec::new(), distinct),
             advice: advice.to_owned(),
             saves: input.saves(saves_ns),
@@ -213,9 +226,12 @@ fn slow_host_code_without_lines(input: &RuleInput<'_>) -> Option<Finding> {
     let waited_ns = after_waits_without_lines(input).map_or(0, |(ns, ..)| overlapped(input, ns));
     let saves_ns = ns - waited_ns;
     let is_long = ns / pieces.max(1) >= LAUNCHING_NS && (pieces >= TIMES_MIN || ns >= LONG_NS);
+    let loads_ns = input.class(CallClass::ModuleLoad).and_then(|loads| loads.spread.total_ns);
+    let loads = loads_ns.filter(|loads_ns| *loads_ns as f64 >= ns as f64 * LOADS_MIN);
+    let loads = loads.map(|ns| format!("; loading modules took {} in the whole run", duration(ns)));
     (is_long && input.share(saves_ns) >= SHARE_MIN).then(|| Finding {
         rule: "slow_host_code",
-        title: nothing_to_do(ns, pieces),
+        title: nothing_to_do(ns, pieces, HOST_CODE) + &loads.unwrap_or_default(),
         lines: Vec::new(),
         advice: "Record with stacks (--stacks native for programs without Python) to see where it is"
             .to_owned(),
@@ -225,11 +241,21 @@ fn slow_host_code_without_lines(input: &RuleInput<'_>) -> Option<Finding> {
     })
 }
 
-fn nothing_to_do(ns: u64, pieces: u64) -> String {
+const HOST_CODE: &str = "while the program runs host code";
+const TURNS: &str = "from the end of a loop's round to the begin of the next";
+
+fn nothing_to_do(ns: u64, pieces: u64, when: &str) -> String {
     let each = duration(ns / pieces.max(1));
     let times = if pieces == 1 { String::new() } else { format!("{} times, ", count(pieces)) };
     let of = if pieces == 1 { "" } else { " on average," };
-    format!("The GPU has nothing to do {times}for {each}{of} while the program runs host code")
+    format!("The GPU has nothing to do {times}for {each}{of} {when}")
+}
+
+/// Whether the function goes back to an earlier line in that time, as a loop does that gets its next item.
+fn is_loop_turn(line: &IdleLine) -> bool {
+    let Some((from, to)) = line.from.as_ref().zip(line.to.as_ref()) else { return false };
+    let is_same = (&from.path, &from.function) == (&to.path, &to.function);
+    is_same && from.path.is_some() && line.pieces > 1 && from.line > to.line
 }
 
 /// ` (98% of them in LlamaDecoderLayer)`, if most operations are of one class of PyTorch modules.

@@ -93,6 +93,7 @@ static KINDS: [TableKind; 17] = [
             "Med (ns)",
             "Min (ns)",
             "Max (ns)",
+            "StdDev (ns)",
             "Name",
         ],
         rows: kernels,
@@ -142,6 +143,7 @@ static KINDS: [TableKind; 17] = [
             "Med (ns)",
             "Min (ns)",
             "Max (ns)",
+            "StdDev (ns)",
             "Operation",
         ],
         rows: copies::times,
@@ -195,6 +197,7 @@ static KINDS: [TableKind; 17] = [
             "Med (ns)",
             "Min (ns)",
             "Max (ns)",
+            "StdDev (ns)",
             "Name",
         ],
         rows: calls,
@@ -282,6 +285,7 @@ fn sums(share: Cell, calls: u64, spread: &Spread) -> Vec<Cell> {
         time(spread.median_ns),
         time(spread.min_ns),
         time(spread.max_ns),
+        spread.deviation_ns.map_or(Cell::Missing, Cell::Figure),
     ]
 }
 

@@ -8,16 +8,17 @@ from .programs import check_program
 def ranks(bench):
     """The first finding names the rank that the other waits for; the mended twin has none of that rule."""
     script = bench.script("torch_ranks.py")
-    found, _, took = findings(bench, "ranks", script)
-    again, _, mended = findings(bench, "ranks-mended", [*script, "mended"])
-    if not found or again is None:
-        bench.check("ranks-first", False, brief(found or []))
+    uneven = findings(bench, "ranks", script)
+    even = findings(bench, "ranks-mended", [*script, "mended"])
+    if uneven is None or not uneven.found or even is None:
+        bench.check("ranks-first", False, brief(uneven.found) if uneven else "the program did not run")
         return
-    first = found[0]
-    bench.check("ranks-first", first["rule"] == "slow_rank" and "rank 1" in first["title"], f"{brief(found)}: {first['title']}")
-    bench.check("ranks-mended", not any(one["rule"] == "slow_rank" for one in again), brief(again))
-    if took and mended:
-        bench.row("ranks-gain", "INFO", f"by the stopwatch {took - mended:.4f} s of {took:.4f}, {first['saves_ns'] / 1e9:.4f} s by the finding")
+    first = uneven.found[0]
+    bench.check("ranks-first", first["rule"] == "slow_rank" and "rank 1" in first["title"], f"{brief(uneven.found)}: {first['title']}")
+    bench.check("ranks-mended", not any(one["rule"] == "slow_rank" for one in even.found), brief(even.found))
+    if uneven.loop_s and even.loop_s:
+        gained = uneven.loop_s - even.loop_s
+        bench.row("ranks-gain", "INFO", f"by the stopwatch {gained:.4f} s of {uneven.loop_s:.4f}, {first['saves_ns'] / 1e9:.4f} s by the finding")
 
 
 # What two_gpus.cu copies: (from, to) -> copies, bytes.
