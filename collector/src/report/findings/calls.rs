@@ -1,7 +1,7 @@
 //! Calls that take the program's time: memory that is allocated and freed all the time, code that is loaded
 //! all the time.
 
-use super::input::{RuleInput, sum};
+use super::input::{ByLine, RuleInput, most, sum, weight};
 use super::{Confidence, Finding};
 use crate::aggregate::CallClass;
 use crate::label::units::{count, duration};
@@ -42,7 +42,13 @@ fn loads(input: &RuleInput<'_>) -> Option<Finding> {
     let (late, late_ns) = input.aggregates.calls.late_loads();
     // Compiling goes before loading: the GPU waits for both. What happens once belongs to the start.
     let again = input.idle.iter().filter(|line| line.pieces >= LOADS_MIN && input.has_loads(line));
-    let again_ns = sum(again.map(|line| line.ns));
+    let mut lines = ByLine::new();
+    for line in again {
+        if let Some(at) = line.to.as_ref().or(line.from.as_ref()) {
+            lines.entry(at.clone()).or_default().add(weight(line));
+        }
+    }
+    let again_ns = sum(lines.values().map(|weight| weight.ns));
     let ns =
         if input.has_lines() { again_ns } else { late_ns.min(input.span_ns.saturating_sub(input.busy_ns)) };
     if late < LOADS_MIN || input.share(ns) < SHARE_MIN {
@@ -55,7 +61,7 @@ fn loads(input: &RuleInput<'_>) -> Option<Finding> {
             count(late),
             duration(ns)
         ),
-        lines: input.lines_of(CallClass::ModuleLoad),
+        lines: most(&lines),
         advice: "Something is compiled again and again, often for a new shape: mark dimensions as dynamic or pad \
                  them (torch.compile, Triton), keep compiled kernels (NVRTC, CuPy), and warm up before serving"
             .to_owned(),

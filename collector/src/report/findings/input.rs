@@ -148,3 +148,8 @@ pub(super) fn most(lines: &ByLine) -> Vec<CodeLocation> {
     all.sort_by_key(|(_, weight)| std::cmp::Reverse(weight.ns));
     all.into_iter().take(LINES_NAMED).map(|(line, _)| line.clone()).collect()
 }
+
+/// The idle time of a line and its pieces.
+pub fn weight(line: &IdleLine) -> Weight {
+    Weight { ns: line.ns, count: line.pieces, timed: line.pieces }
+}

@@ -1,9 +1,9 @@
 //! The GPU waits for the program: synchronisations in a loop, launches that take longer than kernels, slow
 //! host code.
 
-use super::input::{ByLine, RuleInput, most, sum};
+use super::input::{ByLine, RuleInput, most, sum, weight};
 use super::{Confidence, Finding};
-use crate::aggregate::{CallClass, Cause, Weight};
+use crate::aggregate::{CallClass, Cause};
 use crate::label::units::{count, duration, percent};
 use crate::model::operation::Direction;
 use crate::report::idle::IdleLine;
@@ -183,9 +183,15 @@ fn slow_host_code(
     for (line, saves_ns) in slow.into_iter().take(SLOW_SHOWN) {
         let next = line.to.as_ref().or(line.from.as_ref());
         let copies = next.map(|at| input.copies_at(Direction::CpuToGpu, at)).unwrap_or_default();
-        let is_loading = copies.count.saturating_mul(2) >= line.pieces;
-        let turns = is_loop_turn(line);
+        let is_repeated = line.pieces >= TIMES_MIN;
+        let is_loading = is_repeated && copies.count.saturating_mul(2) >= line.pieces;
+        let turns = is_repeated && is_loop_turn(line);
         let (rule, advice) = match (is_loading, turns) {
+            _ if !is_repeated => (
+                "slow_host_code",
+                "This is no part of a loop: a program's start, such as imports or the loading of a model, costs a longer run \
+                 as much and no more",
+            ),
             (true, true) => (
                 "data_loading",
                 "In this time the loop gets its next item, and a copy to the GPU follows: load data ahead (DataLoader with \
@@ -272,8 +278,4 @@ fn distinct<T: PartialEq>(mut all: Vec<T>, next: T) -> Vec<T> {
         all.push(next);
     }
     all
-}
-
-fn weight(line: &IdleLine) -> Weight {
-    Weight { ns: line.ns, count: line.pieces, timed: line.pieces }
 }
