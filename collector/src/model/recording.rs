@@ -29,6 +29,11 @@ impl RecordingIntervals {
         self.changes.iter().any(|(is_on, _)| !is_on)
     }
 
+    /// A number for the interval that contains `at_ns`, which no other interval has.
+    pub fn number_at(&self, at_ns: u64) -> u32 {
+        self.changes.partition_point(|(_, change_ns)| *change_ns <= at_ns) as u32
+    }
+
     /// The intervals of a process that was traced from `begin_ns` to `end_ns`.
     pub fn between(&self, begin_ns: u64, end_ns: u64) -> Vec<(u64, u64)> {
         let mut intervals = Vec::new();

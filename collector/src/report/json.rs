@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use crate::aggregate::{Durations, LaunchSums, Weight};
 use crate::report::{
-    AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
-    GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, ModulesReport,
-    MovedReport, NoLineReport, OccupancyReport, OperatorsReport, PartReport, PausedReport, RangeReport,
-    SeriesReport, SizeLimitReport, StepsReport, StreamReport, SwitchedTimesReport, ThreadReport,
-    TransferReport,
+    AnomaliesReport, DeviceMetricsReport, ErrorsReport, EstimateReport, EstimatedTime, ExcerptReport,
+    FailureReport, FindingsReport, GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport,
+    MemoryReport, ModulesReport, MovedReport, NoLineReport, OccupancyReport, OperatorsReport, PartReport,
+    PausedReport, RangeReport, SeriesReport, SizeLimitReport, StepsReport, StreamReport, SwitchedTimesReport,
+    ThreadReport, TransferReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -56,6 +56,9 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switched_times: Option<SwitchedTimesReport>,
     pub device_time_coverage: f64,
+    /// Where only a part of the operations has device times: an estimate for all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimateReport>,
     #[serde(flatten)]
     pub counts: ReportCounts,
     pub devices: Vec<DeviceReport>,
@@ -304,6 +307,9 @@ pub struct KernelReport {
     pub spread: Spread,
     /// Of the device time of all kernels.
     pub share: Option<f64>,
+    /// Of all calls, where only a part of the operations has device times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimatedTime>,
     /// Launches of which the call and the kernel have times; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launches: Option<LaunchesReport>,

@@ -8,6 +8,7 @@ mod calls;
 mod device_metrics;
 pub mod diff;
 mod errors;
+mod estimated;
 mod excerpt;
 mod failed_call;
 mod failures;
@@ -57,6 +58,7 @@ pub use device_metrics::{
     DeviceMetricsReport, DeviceMomentReport, EnergyReport, LevelReport, ThrottledReport,
 };
 pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
+pub use estimated::{EstimateReport, EstimatedTime};
 pub use excerpt::{ExcerptReport, SeriesReport, SizeLimitReport};
 pub use failed_call::FailedCall;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
