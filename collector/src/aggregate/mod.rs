@@ -34,8 +34,8 @@ pub use calls::{CallAggregate, CallClass, CallKey, Calls};
 pub use devices::{DeviceAggregate, DeviceTime, Devices};
 pub use durations::Durations;
 pub use estimates::{
-    DrawnWindows, Estimate, EstimatedRow, Estimates, Estimation, WindowCounts, WindowPlan, WindowSchedule,
-    Windowed,
+    CellKey, DrawnWindows, Estimate, EstimatedRow, Estimates, Estimation, WindowCounts, WindowPlan,
+    WindowSchedule, Windowed, Work,
 };
 pub use failure::{Failure, FailureKey};
 pub use failures::Failures;

@@ -32,7 +32,7 @@ pub struct EstimatedRow {
     /// `None` if none like them was timed.
     pub ns: Option<f64>,
     /// Index of the mean that `ns` comes from, and how often that mean is taken.
-    mean: u32,
+    pub(super) mean: u32,
     times: f64,
 }
 

@@ -23,6 +23,7 @@ mod tests;
 
 pub use drawn::{DrawnWindows, WindowPlan, WindowSchedule};
 pub use estimation::{Estimate, EstimatedRow, Estimation};
+pub use key::{CellKey, Work};
 pub use sampled_windows::WindowCounts;
 pub use table::Estimates;
 pub use windowed::Windowed;

@@ -5,6 +5,7 @@ use gputrace_wire::definition::rung;
 use rustc_hash::FxHashMap;
 
 use super::cell::Cell;
+use super::estimation::EstimatedRow;
 use super::key::{CellKey, Work};
 use super::sampled_windows::SampledWindows;
 use crate::aggregate::bounded::Bounded;
@@ -119,6 +120,11 @@ impl Estimates {
                 self.nodes.entry(cell.launches(graph)).or_default().push(number);
             }
         }
+    }
+
+    /// The key whose mean a row of the estimation has, or would have.
+    pub fn key_of(&self, row: &EstimatedRow) -> Option<CellKey> {
+        self.cells.get(row.mean as usize).map(|(key, _)| *key)
     }
 
     fn cell(&mut self, key: CellKey) -> Option<u32> {
