@@ -120,11 +120,7 @@ fn run_values(settings: RunSettings) -> serde_json::Map<String, Value> {
         TimesSetting::Off => "off",
         TimesSetting::Windows => "windows",
     });
-    let values = [
-        (STACKS, stacks),
-        (DEVICE_TIMES, times),
-        (TORCH_OPS, settings.torch_ops.map(on_off)),
-    ];
+    let values = [(STACKS, stacks), (DEVICE_TIMES, times), (TORCH_OPS, settings.torch_ops.map(on_off))];
     values.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value?)))).collect()
 }
 

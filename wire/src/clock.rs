@@ -146,7 +146,6 @@ pub mod mark {
         pub disable_ns: u32,
     }
 
-
     impl DeviceTimes {
         pub fn to_cell(&self) -> Cell {
             let mut cell = Cell::new(kind::DEVICE_TIMES, 1, 0);

@@ -36,7 +36,7 @@ use gputrace_wire::definition::rung;
 use gputrace_wire::windows::Windows;
 
 use super::root::{self, Root};
-use super::schedule::{Phase, Schedule, Step};
+use super::schedule::{Due, Phase, Schedule};
 use super::switching::Switching;
 use super::{pause, records, returned};
 
@@ -165,10 +165,10 @@ impl Machine {
         let first_seen = session.first_seen_untimed();
         let has_come = || has_come(session, launches_before);
         match schedule.step(now_ns, first_seen, has_come) {
-            Step::Wait { until_ns } => return Some(until_ns.saturating_sub(now_ns).max(1)),
-            Step::Open { window, cause } => self.open(session, root, window, cause, first_seen),
-            Step::End => self.end(session),
-            Step::Look => {
+            Due::Wait { until_ns } => return Some(until_ns.saturating_sub(now_ns).max(1)),
+            Due::Open { window, cause } => self.open(session, root, window, cause, first_seen),
+            Due::End => self.end(session),
+            Due::Look => {
                 if FLUSHES.load(Ordering::Relaxed) {
                     // Unforced, so that running kernels are not affected.
                     root.flush(0);
@@ -177,7 +177,7 @@ impl Machine {
                 }
                 schedule.looked(clock::monotonic_ns());
             }
-            Step::Close => {
+            Due::Close => {
                 schedule.closed();
                 let begun_ns = clock::monotonic_ns();
                 pause::turn_off(root);

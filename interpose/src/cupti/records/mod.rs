@@ -28,9 +28,9 @@ pub use early::read_early;
 
 use super::graph_times::Delivered;
 use super::kinds::{self, Requester};
+use super::known_end::ENABLES;
 use super::open::Consumed;
 use super::root::{self, Root};
-use super::known_end::ENABLES;
 use super::{guest, windows};
 use crate::symbols::driver;
 use crate::table::tables::{self, Tables};
