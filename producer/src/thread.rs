@@ -206,6 +206,26 @@ impl Slot {
         }
     }
 
+    /// Counts a launch that was made in a window of device times.
+    #[inline(always)]
+    pub fn count_window_launch(&self, correlation: u32) {
+        if self.is_caught_up()
+            && let Some(header) = self.header.get()
+        {
+            add(&header.window_launches, 1);
+            header.window_latest.store(correlation.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes CUPTI's correlation id of a call between two windows of device times.
+    pub fn note_latest(&self, correlation: u32) {
+        if self.is_caught_up()
+            && let Some(header) = self.header.get()
+        {
+            header.window_latest.store(correlation.into(), Ordering::Relaxed);
+        }
+    }
+
     /// Writes one entry to the thread's ring, taking a ring first if it has none. A full ring
     /// drops the entry and counts it.
     #[inline(always)]

@@ -159,9 +159,11 @@ pub static DEVICE_TIMES: Setting = Setting {
     option: Some("device-times"),
     is_unmistakable: true,
     default: "full",
-    help: "full: measure times on the device, with CUPTI; off: none",
-    details: "With off, counts and host times are exact all the same.",
-    ..Setting::new("GPUTRACE_DEVICE_TIMES", Kind::OneOf("full|off"), Reader::Library)
+    help: "full: measure times on the device, with CUPTI; off: none; windows: in samples",
+    details: "windows=ON/MEAN: for a time ON, on average every MEAN, such as 10ms/100ms (the default), after\n\
+              gaps of random length; other operations have no device time.\n\
+              With windows and off, counts and host times are exact all the same.",
+    ..Setting::new("GPUTRACE_DEVICE_TIMES", Kind::DeviceTimes, Reader::Library)
 };
 
 pub static GRAPH_TIMES: Setting = Setting {

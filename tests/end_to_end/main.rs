@@ -82,6 +82,7 @@ mod spans;
 mod surroundings;
 mod threads;
 mod tight_limits;
+mod timing_windows;
 mod top;
 mod torch_modules;
 mod torch_stacks;

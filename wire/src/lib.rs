@@ -36,6 +36,7 @@ pub mod reported;
 pub mod ring;
 pub mod run_settings;
 pub mod segment;
+pub mod windows;
 
 /// Major version: readers refuse any other. Bumped when an existing field changes meaning.
 pub const VERSION_MAJOR: u16 = 1;

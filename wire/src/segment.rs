@@ -106,7 +106,11 @@ pub struct RingHeader {
     /// The number of hooks whose own cost was measured, and their total cost.
     pub sampled_hooks: AtomicU64,
     pub sampled_ticks: AtomicU64,
-    pad2: [AtomicU64; 3],
+    /// Launches made in windows of device times, and CUPTI's correlation id for the last of them, or for the
+    /// last call that was marked after it.
+    pub window_launches: AtomicU64,
+    pub window_latest: AtomicU64,
+    pad2: [AtomicU64; 1],
 
     /// The consumer's cache line.
     pub tail: AtomicU64,

@@ -6,6 +6,11 @@
 //! | `old_torch` | detects a PyTorch with a statically linked CUPTI |
 //! | `root` | the process's only real use of CUPTI, shared by the tracer and the guest |
 //! | `client` | the tracer's use of CUPTI: its kinds, its flushes, and its end |
+//! | `pause` | switches the kinds as a session is paused, or as device times are switched |
+//! | `switching` | the right to do so |
+//! | `windows` | device times for a part of the time |
+//! | `schedule` | when windows open and end |
+//! | `known_end` | whether CUPTI knows when an operation ended |
 //! | `kinds` | who requests which activity kinds, and the only place that switches them |
 //! | `callbacks` | CUPTI's callbacks, for the tracer and the guest |
 //! | `launches` | tracer: correlation ids for the hooks |
@@ -31,6 +36,7 @@ mod graph_times;
 pub mod guest;
 pub mod instantiation;
 mod kinds;
+mod known_end;
 mod launches;
 pub mod library;
 mod nodes;
@@ -40,7 +46,10 @@ pub mod pause;
 mod records;
 mod returned;
 mod root;
+mod schedule;
+mod switching;
 pub mod whole_kind;
+mod windows;
 
 use crate::lifecycle::device_times::DeviceTimes;
 
@@ -49,7 +58,8 @@ pub static DEVICE_TIMES: DeviceTimes = DeviceTimes {
     start: client::start,
     turn: client::turn,
     switch: pause::switch_times,
-    are_on: pause::has_times,
+    now: pause::times_now,
+    between: windows::between,
     finish: client::finish,
     graph_number: nodes::graph_number,
     run_call: guest::own_calls::hide,

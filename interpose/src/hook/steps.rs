@@ -111,7 +111,9 @@ pub fn around(
                 (0, Works::of_this_thread(session))
             };
             let mut is_timed = flags & flag::CAPTURED == 0;
+            let mut window = if is_timed { state.window() } else { 0 };
             if state.is_untimed_at_either(session.hook_state()) && is_timed && status == SUCCESS {
+                window = 0;
                 let duration_ticks = end_ticks.wrapping_sub(start_ticks);
                 let at = At { start_ticks, duration_ticks, correlation, state, recording };
                 if pause::is_untimed(session, slot, &description, &at) {
@@ -128,9 +130,13 @@ pub fn around(
                 correlation: if is_timed { correlation } else { 0 },
                 stack,
                 stream,
+                window,
                 status: status.clamp(0, 0xffff) as u16,
                 detail: description.detail,
             };
+            if window != 0 && correlation != 0 && description.kind == kind::LAUNCH {
+                slot.count_window_launch(correlation);
+            }
             if !(works.may_be() || active_span::is_in_ring(slot)) || write_active_span(session, slot, works) {
                 slot.emit(session, &[call.to_cell()]);
             }
