@@ -1,5 +1,5 @@
-//! Whether estimates from windows hold: draws schedules over recordings that have all device times, and compares
-//! what each schedule estimates with what is known. `scripts/check-windows` runs it.
+//! Whether estimates from windows hold: draws schedules over recordings that have all device times, and
+//! compares what each schedule estimates with what is known. `scripts/check-windows` runs it.
 //!
 //! usage: windows [--plan ON/MEAN] [--schedules N] TRACE…
 
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use gputrace_collector::aggregate::{
-    CellKey, Estimates, Estimation, Leaf, StackKey, Stacks, WindowPlan, Windowed, Work,
+    EstimateKey, Estimates, Estimation, KeyWork, Leaf, StackKey, Stacks, WindowPlan, Windowed,
 };
 use gputrace_collector::batch::{ProcessBegin, SessionBegin};
 use gputrace_collector::model::definitions::Definitions;
@@ -25,16 +25,16 @@ const ERROR_MAX: f64 = 0.02;
 const ERROR_OF_SECONDS: f64 = 60.0;
 
 /// What runs on the device: a process's kernel, copies of one direction, fills, or a graph.
-type Name = (u32, Leaf);
+type WorkName = (u32, Leaf);
 
 /// What a session by windows would have known.
 #[derive(Default)]
-struct Known {
+struct SampledRecording {
     estimates: Estimates,
-    measured: BTreeMap<Name, f64>,
+    measured: BTreeMap<WorkName, f64>,
 }
 
-impl Sink for Known {
+impl Sink for SampledRecording {
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         let is_executed = call.status == 0 && call.window != 0;
         if is_executed {
@@ -52,10 +52,10 @@ impl Sink for Known {
 }
 
 /// The whole recording, and the same as each schedule shows it.
-struct Recording {
-    schedules: Vec<Windowed<Known>>,
+struct FullRecording {
+    schedules: Vec<Windowed<SampledRecording>>,
     /// Time by name and key. A graph's nodes count under their graph.
-    truth: BTreeMap<(CellKey, Name), f64>,
+    truth: BTreeMap<(EstimateKey, WorkName), f64>,
     /// Operations without a call, which every schedule knows.
     first_ns: u64,
     last_ns: u64,
@@ -63,7 +63,7 @@ struct Recording {
     untimed: u64,
 }
 
-impl Sink for Recording {
+impl Sink for FullRecording {
     fn process_begins(&mut self, number: u32, process: &ProcessBegin, session: &SessionBegin) {
         self.schedules.iter_mut().for_each(|one| one.process_begins(number, process, session));
     }
@@ -81,9 +81,9 @@ impl Sink for Recording {
         };
         self.first_ns = self.first_ns.min(call.start_ns);
         self.last_ns = self.last_ns.max(call.start_ns);
-        if let Some(mut key) = CellKey::of(operation, call) {
-            if let Work::Node { graph, .. } = key.work {
-                key.work = Work::Graph(graph);
+        if let Some(mut key) = EstimateKey::of(operation, call) {
+            if let KeyWork::Node { graph, .. } = key.work {
+                key.work = KeyWork::Graph(graph);
             }
             let row = StackKey::of_operation(operation);
             *self.truth.entry((key, (row.process, row.leaf))).or_default() += timing.duration_ns as f64;
@@ -100,8 +100,8 @@ struct Coverage {
     pairs_hold: u64,
     schedules: u64,
     totals_hold: u64,
-    /// Sums over schedules: half of the total's interval, the distance from the truth, and the time of operations
-    /// of which none like them was timed; as shares of the truth.
+    /// Sums over schedules: half of the total's interval, the distance from the truth, and the time of
+    /// operations of which none like them was timed; as shares of the truth.
     error: f64,
     distance: f64,
     unmeasured: f64,
@@ -119,17 +119,17 @@ impl Coverage {
     }
 }
 
-impl Recording {
-    fn judge(&self, known: &Known) -> Coverage {
+impl FullRecording {
+    fn judge(&self, known: &SampledRecording) -> Coverage {
         let estimation = Estimation::new(&known.estimates);
-        let unmeasured: Vec<CellKey> = estimation
+        let unmeasured: Vec<EstimateKey> = estimation
             .rows()
             .iter()
             .filter(|row| row.ns.is_none())
-            .filter_map(|row| known.estimates.key_of(row))
+            .filter_map(|row| row.mean_key(&known.estimates))
             .collect();
         // What an estimate covers: all but keys that were never timed.
-        let mut covered: BTreeMap<Name, f64> = BTreeMap::new();
+        let mut covered: BTreeMap<WorkName, f64> = BTreeMap::new();
         let mut left_out = 0.0;
         for ((key, name), ns) in &self.truth {
             match unmeasured.contains(key) {
@@ -189,10 +189,13 @@ fn main() -> ExitCode {
     let (mut pooled, mut fails) = (Coverage::default(), Vec::new());
     for trace in &traces {
         let drawn = (1..=schedules).map(|seed| {
-            let known = Known { estimates: Estimates::new(&Stacks::default()), ..Known::default() };
+            let known = SampledRecording {
+                estimates: Estimates::new(&Stacks::default()),
+                ..SampledRecording::default()
+            };
             Windowed::new(WindowPlan { seed, ..plan }, known)
         });
-        let recording = Recording {
+        let recording = FullRecording {
             schedules: drawn.collect(),
             truth: BTreeMap::new(),
             first_ns: u64::MAX,

@@ -1,6 +1,7 @@
 //! End-to-end tests: programs of twenty lines run under the built tool on the simulated device,
 //! asserted through the command line. One module a subject.
 
+mod estimated_times;
 mod harness;
 
 mod auto_collect;

@@ -34,8 +34,8 @@ pub use calls::{CallAggregate, CallClass, CallKey, Calls};
 pub use devices::{DeviceAggregate, DeviceTime, Devices};
 pub use durations::Durations;
 pub use estimates::{
-    CellKey, DrawnWindows, Estimate, EstimatedRow, Estimates, Estimation, WindowCounts, WindowPlan,
-    WindowSchedule, Windowed, Work,
+    DrawnWindows, Estimate, EstimateKey, EstimatedRow, Estimates, Estimation, KeyWork, RunningMeans,
+    WindowCounts, WindowPlan, WindowSchedule, Windowed,
 };
 pub use failure::{Failure, FailureKey};
 pub use failures::Failures;

@@ -195,7 +195,10 @@ impl Flame {
             text += &format!(" · device times of {} of the operations", percent(self.coverage));
         }
         if let Some(unmeasured @ 1..) = self.estimate.as_ref().map(|estimate| estimate.total.unmeasured) {
-            text += &format!(" · {} are not in it, for none like them was timed", count(unmeasured));
+            text += &match unmeasured {
+                1 => " · 1 is not in it, for none like it was timed".to_owned(),
+                many => format!(" · {} are not in it, for none like them was timed", count(many)),
+            };
         }
         if let Some(recorded) = self.recorded.as_ref().filter(|_| !self.is_of_memory()) {
             text += &format!(" · recorded {recorded}");

@@ -65,8 +65,8 @@ pub struct EstimateReport {
     /// The measured part of `total_ns`, and its operations.
     pub measured_ns: u64,
     pub measured_calls: u64,
-    /// Windows with operations, those that were scheduled and those that something new opened. Of a session whose
-    /// device times were switched, the intervals in which they were on, from the second one on.
+    /// Windows with operations, those that were scheduled and those that something new opened. Of a session
+    /// whose device times were switched, the intervals in which they were on, from the second one on.
     pub windows: u64,
     pub triggered_windows: u64,
     /// Operations that were launched in windows, and those of them whose device times were lost.
@@ -148,10 +148,10 @@ impl EstimateReport {
         let total = duration(time.total_ns);
         let mut lines = vec![format!("GPU time{measured}{windows}: {total} {}", time.error_text())];
         if time.unmeasured_calls > 0 {
-            lines.push(format!(
-                "without {} operations of which none like them was timed",
-                count(time.unmeasured_calls)
-            ));
+            lines.push(match time.unmeasured_calls {
+                1 => "without 1 operation of which none like it was timed".to_owned(),
+                many => format!("without {} operations of which none like them was timed", count(many)),
+            });
         }
         if self.window_operations_lost > 0 {
             lines.push(format!(

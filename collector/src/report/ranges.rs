@@ -101,8 +101,8 @@ pub(super) fn ranges(
     reports
 }
 
-/// The names of the ranges that were open at a node of the process's tree, each once: a range inside another of
-/// the same name counts once.
+/// The names of the ranges that were open at a node of the process's tree, each once: a range inside another
+/// of the same name counts once.
 fn names_of(process: &Process, node: u32) -> Vec<&RangeName> {
     let mut names = process.ranges.names(node);
     names.sort_unstable();

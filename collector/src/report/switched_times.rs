@@ -23,9 +23,10 @@ pub struct SwitchedTimesReport {
 pub(super) fn switched_times(totals: &Totals) -> Option<SwitchedTimesReport> {
     let intervals = timed_intervals(totals)?;
     let left_out: u64 = totals.processes.iter().map(|process| process.definitions.timed.left_out).sum();
+    let beyond_ns = totals.processes.iter().map(|process| process.definitions.timed.beyond_ns);
     let (shown, more) = in_session(totals, &intervals);
     Some(SwitchedTimesReport {
-        timed_ns: intervals.iter().map(|(from, to)| to - from).sum(),
+        timed_ns: intervals.iter().map(|(from, to)| to - from).chain(beyond_ns).fold(0, u64::saturating_add),
         intervals_left_out: left_out + more,
         intervals: shown,
         switched_off_operations: totals.counts.switched_off,

@@ -4,6 +4,7 @@
 use std::str::FromStr;
 
 use gputrace_wire::cell::flag;
+use gputrace_wire::windows::Windows;
 use rustc_hash::FxHashMap;
 
 use crate::model::operation::{HostCall, Operation};
@@ -22,25 +23,13 @@ impl FromStr for WindowPlan {
     /// `10ms/100ms` or `10ms/100ms,7`: length, mean from start to start, and which schedule of those.
     fn from_str(text: &str) -> Result<WindowPlan, String> {
         let (lengths, seed) = text.split_once(',').unwrap_or((text, "1"));
-        let (on, mean) = lengths.split_once('/').ok_or("expected ON/MEAN, such as 10ms/100ms")?;
-        let plan = WindowPlan {
-            on_ns: length_ns(on)?,
-            mean_ns: length_ns(mean)?,
+        let windows = Windows::parse(lengths)?;
+        Ok(WindowPlan {
+            on_ns: u64::from(windows.on_us) * 1_000,
+            mean_ns: u64::from(windows.mean_us) * 1_000,
             seed: seed.parse().map_err(|_| format!("{seed:?} is not the number of a schedule"))?,
-        };
-        match plan.on_ns {
-            0 => Err("windows have no length".to_owned()),
-            on if on >= plan.mean_ns => Err("windows are as long as the time from start to start".to_owned()),
-            _ => Ok(plan),
-        }
+        })
     }
-}
-
-fn length_ns(text: &str) -> Result<u64, String> {
-    let units = [("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
-    let found = units.iter().find_map(|(unit, ns)| Some((text.strip_suffix(unit)?.parse::<u64>().ok()?, ns)));
-    let (number, ns) = found.ok_or_else(|| format!("{text:?} is not a length such as 10ms"))?;
-    number.checked_mul(*ns).ok_or_else(|| format!("{text:?} is too long"))
 }
 
 /// The windows of one process. The gaps are exponential, so that windows see time averages whatever the
@@ -150,10 +139,8 @@ mod tests {
         let parse = |text: &str| text.parse::<WindowPlan>().map_err(|error| error.to_string());
         assert_eq!(parse("500us/2s"), Ok(WindowPlan { on_ns: 500_000, mean_ns: 2_000_000_000, seed: 1 }));
         for (text, why) in [
-            ("10ms", "expected ON/MEAN"),
-            ("10/100", "\"10\" is not a length"),
-            ("100ms/10ms", "as long as"),
-            ("0ms/10ms", "no length"),
+            ("10ms", "two times with a unit"),
+            ("100ms/10ms", "must be shorter"),
             ("1ms/9ms,x", "\"x\" is not the number"),
         ] {
             let error = parse(text).unwrap_err();

@@ -7,9 +7,9 @@ use std::hash::Hash;
 use rustc_hash::FxHashMap;
 
 use super::interval::{self, Mean};
-use super::key::{CellKey, Work};
+use super::key::{EstimateKey, KeyWork};
 use super::table::Estimates;
-use super::{WindowCounts, cell::UnitSum};
+use super::{WindowCounts, key_sums::UnitSum};
 use crate::aggregate::{StackKey, Weight};
 
 /// What operations without device times took.
@@ -32,11 +32,16 @@ pub struct EstimatedRow {
     /// `None` if none like them was timed.
     pub ns: Option<f64>,
     /// Index of the mean that `ns` comes from, and how often that mean is taken.
-    pub(super) mean: u32,
+    mean: u32,
     times: f64,
 }
 
 impl EstimatedRow {
+    /// The key whose mean it has, or would have.
+    pub fn mean_key(&self, estimates: &Estimates) -> Option<EstimateKey> {
+        estimates.cells.get(self.mean as usize).map(|(key, _)| *key)
+    }
+
     /// As a weight of operations that have a time; of none if none like them was timed.
     pub fn weight(&self) -> Weight {
         let timed = if self.ns.is_some() { self.calls } else { 0 };
@@ -49,7 +54,8 @@ pub struct Estimation {
     rows: Vec<EstimatedRow>,
     means: Vec<Mean>,
     units: usize,
-    /// The variance of one unit's mean relative to its square, over all keys; `None` if no key is in two units.
+    /// The variance of one unit's mean relative to its square, over all keys; `None` if no key is in two
+    /// units.
     spread: Option<f64>,
     pub windows: WindowCounts,
     /// Operations that have no row.
@@ -77,7 +83,7 @@ impl Estimation {
             let Some((of, known)) = estimates.cells.get(cell as usize) else { continue };
             let has_mean = means.get(cell as usize).is_some_and(|mean| mean.per_call.is_some());
             let nodes = match of.work {
-                Work::Graph(graph) if !has_mean => estimates.nodes.get(&of.launches(graph)),
+                KeyWork::Graph(graph) if !has_mean => estimates.nodes.get(&of.launches(graph)),
                 _ => None,
             };
             if let Some(nodes) = nodes {
@@ -163,11 +169,11 @@ fn node_row(
 }
 
 /// The mean of a key's timed operations; of nodes of a graph per launch of it.
-fn mean(estimates: &Estimates, key: CellKey, units: &mut Units) -> Mean {
+fn mean(estimates: &Estimates, key: EstimateKey, units: &mut Units) -> Mean {
     let Some(cell) = estimates.known(&key) else { return Mean::default() };
     let launches = match key.work {
-        Work::Node { graph, .. } => estimates.known(&key.launches(graph)),
-        Work::GraphLaunches(_) => return Mean::default(),
+        KeyWork::Node { graph, .. } => estimates.known(&key.launches(graph)),
+        KeyWork::GraphLaunches(_) => return Mean::default(),
         _ => Some(cell),
     };
     let Some(launches) = launches else { return Mean::default() };

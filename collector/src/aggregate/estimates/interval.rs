@@ -1,8 +1,8 @@
 //! The error of a sum of means.
 //!
-//! A sum takes the mean of each key some number of times. Its variance is that of the sums of residuals by unit
-//! (windows are drawn independently of each other, operations of one window are not), each key's with the
-//! correction for a finite population: what was timed has no error.
+//! A sum takes the mean of each key some number of times. Its variance is that of the sums of residuals by
+//! unit (windows are drawn independently of each other, operations of one window are not), each key's with
+//! the correction for a finite population: what was timed has no error.
 
 use crate::student::t95;
 

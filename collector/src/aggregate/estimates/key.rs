@@ -7,15 +7,15 @@ use gputrace_wire::call::Detail;
 use crate::model::operation::{HostCall, Operation, What};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct CellKey {
+pub struct EstimateKey {
     pub process: u32,
     /// Of the call.
     pub stack: u32,
-    pub work: Work,
+    pub work: KeyWork,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Work {
+pub enum KeyWork {
     Kernel {
         function: u32,
         grid: [u32; 3],
@@ -42,25 +42,25 @@ pub enum Work {
     },
 }
 
-impl CellKey {
+impl EstimateKey {
     /// The key of an operation; `None` if its call does not say what it executes.
     #[inline]
-    pub fn of(operation: &Operation, call: &HostCall) -> Option<CellKey> {
+    pub fn of(operation: &Operation, call: &HostCall) -> Option<EstimateKey> {
         let work = match (&call.detail, operation.graph, operation.what) {
             (Detail::Launch(launch), ..) => {
-                Work::Kernel { function: launch.function, grid: launch.grid, block: launch.block }
+                KeyWork::Kernel { function: launch.function, grid: launch.grid, block: launch.block }
             }
             (Detail::Copy(copy), ..) => {
-                Work::Copy { direction: copy.direction, size: size_class(copy.bytes) }
+                KeyWork::Copy { direction: copy.direction, size: size_class(copy.bytes) }
             }
-            (Detail::Fill { bytes, .. }, ..) => Work::Fill { size: size_class(*bytes) },
+            (Detail::Fill { bytes, .. }, ..) => KeyWork::Fill { size: size_class(*bytes) },
             (Detail::GraphLaunch { graph }, _, What::Graph) | (Detail::GraphLaunch { graph }, None, _) => {
-                Work::Graph(*graph)
+                KeyWork::Graph(*graph)
             }
             (Detail::GraphLaunch { graph }, Some(node), what) => {
                 let made = node.made.map_or(0, |made| made.stack);
                 match what {
-                    What::Kernel(kernel) => Work::Node {
+                    What::Kernel(kernel) => KeyWork::Node {
                         graph: *graph,
                         made,
                         name: kernel.name,
@@ -68,7 +68,7 @@ impl CellKey {
                         block: kernel.block,
                     },
                     // Copies and fills of a graph: by their node.
-                    _ => Work::Node {
+                    _ => KeyWork::Node {
                         graph: *graph,
                         made,
                         name: 0,
@@ -79,12 +79,12 @@ impl CellKey {
             }
             _ => return None,
         };
-        Some(CellKey { process: call.process, stack: call.stack, work })
+        Some(EstimateKey { process: call.process, stack: call.stack, work })
     }
 
     /// The launches of the same graph by the same stack.
-    pub fn launches(self, graph: u32) -> CellKey {
-        CellKey { work: Work::GraphLaunches(graph), ..self }
+    pub fn launches(self, graph: u32) -> EstimateKey {
+        EstimateKey { work: KeyWork::GraphLaunches(graph), ..self }
     }
 }
 

@@ -12,9 +12,9 @@ use crate::model::operation::{HostCall, Kernel, Operation, Timing, Verdict, What
 const MS: u64 = 1_000_000;
 
 /// splitmix64, and what is made of it.
-struct Random(u64);
+struct Draws(u64);
 
-impl Random {
+impl Draws {
     fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -55,7 +55,7 @@ fn operation(site: u32, at_ns: u64, ns: u64, window: Option<u32>) -> (Operation,
 }
 
 #[derive(Default, Debug)]
-struct Coverage {
+struct HeldIntervals {
     runs: u32,
     total_holds: u32,
     kernels: u32,
@@ -65,11 +65,11 @@ struct Coverage {
     error_shares: f64,
 }
 
-/// A program that does the same 20 launches in each step, and each of five more in every seventh; durations drift
-/// together, and vary.
-fn run(run_ns: u64, step_ns: u64, seed: u64, coverage: &mut Coverage) {
+/// A program that does the same 20 launches in each step, and each of five more in every seventh; durations
+/// drift together, and vary.
+fn run(run_ns: u64, step_ns: u64, seed: u64, coverage: &mut HeldIntervals) {
     const SITES: u32 = 25;
-    let mut random = Random(seed);
+    let mut random = Draws(seed);
     let plan = WindowPlan { on_ns: 10 * MS, mean_ns: 100 * MS, seed };
     let mut schedule = WindowSchedule::new(plan, 0, 0);
     let base: Vec<f64> = (0..SITES).map(|_| 10_000.0 * (1.5 + random.normal()).exp()).collect();
@@ -122,7 +122,7 @@ fn intervals_hold_in_a_thousand_runs() {
     for (run_ns, step_ns, runs) in
         [(20_000 * MS, 100 * MS, 500), (5_000 * MS, 25 * MS, 350), (5_000 * MS, 11_300_000, 150)]
     {
-        let mut coverage = Coverage::default();
+        let mut coverage = HeldIntervals::default();
         (0..runs).for_each(|seed| run(run_ns, step_ns, seed, &mut coverage));
         let share = |part: u32, all: u32| f64::from(part) / f64::from(all);
         let text = format!("steps of {step_ns} ns: {coverage:?}");

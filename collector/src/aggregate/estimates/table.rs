@@ -4,9 +4,8 @@ use gputrace_wire::call::Detail;
 use gputrace_wire::definition::rung;
 use rustc_hash::FxHashMap;
 
-use super::cell::Cell;
-use super::estimation::EstimatedRow;
-use super::key::{CellKey, Work};
+use super::key::{EstimateKey, KeyWork};
+use super::key_sums::KeySums;
 use super::sampled_windows::SampledWindows;
 use crate::aggregate::bounded::Bounded;
 use crate::aggregate::{Leaf, MANY_STREAMS, StackKey, Stacks};
@@ -26,12 +25,12 @@ const HALVINGS_MAX: u32 = 24;
 
 #[derive(Clone, Debug, Default)]
 pub struct Estimates {
-    pub(super) cells: Vec<(CellKey, Cell)>,
-    numbers: FxHashMap<CellKey, u32>,
+    pub(super) cells: Vec<(EstimateKey, KeySums)>,
+    numbers: FxHashMap<EstimateKey, u32>,
     /// Operations without times, by their row and the number of their cell.
     pub(super) untimed: Bounded<(StackKey, u32), u64, ROWS_MAX>,
     /// The cells of a graph's nodes, by that of its launches.
-    pub(super) nodes: FxHashMap<CellKey, Vec<u32>>,
+    pub(super) nodes: FxHashMap<EstimateKey, Vec<u32>>,
     /// Operations and their time before device times were first switched off, by process, stack and leaf.
     pub(super) before: FxHashMap<(u32, u32, Leaf), (u64, u64)>,
     /// Windows of one unit, as a power of two.
@@ -44,19 +43,19 @@ pub struct Estimates {
 
 /// The window of a call with device times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Window {
+struct CallWindow {
     number: u32,
     /// Whether it opened without regard to what the program did. Only such windows enter the mean.
     is_scheduled: bool,
 }
 
-impl Window {
-    fn of(call: &HostCall, definitions: &Definitions) -> Window {
+impl CallWindow {
+    fn of(call: &HostCall, definitions: &Definitions) -> CallWindow {
         match call.window {
             // A session with windows may be switched to take all times, or begin so.
-            0 if definitions.rung() == rung::WINDOWS => Window { number: 0, is_scheduled: false },
-            0 => Window { number: definitions.timed.number_at(call.start_ns), is_scheduled: true },
-            window => Window { number: window >> 1, is_scheduled: window & 1 == 0 },
+            0 if definitions.rung() == rung::WINDOWS => CallWindow { number: 0, is_scheduled: false },
+            0 => CallWindow { number: definitions.timed.number_at(call.start_ns), is_scheduled: true },
+            window => CallWindow { number: window >> 1, is_scheduled: window & 1 == 0 },
         }
     }
 }
@@ -76,9 +75,10 @@ impl Estimates {
     /// Counts a graph launch that was made while device times were taken.
     pub fn graph_launch(&mut self, call: &HostCall, definitions: &Definitions) {
         let Detail::GraphLaunch { graph } = call.detail else { return };
-        let key = CellKey { process: call.process, stack: call.stack, work: Work::GraphLaunches(graph) };
+        let key =
+            EstimateKey { process: call.process, stack: call.stack, work: KeyWork::GraphLaunches(graph) };
         if let Some(number) = self.cell(key) {
-            self.sample(number, Window::of(call, definitions), 0);
+            self.sample(number, CallWindow::of(call, definitions), 0);
         }
     }
 
@@ -94,7 +94,7 @@ impl Estimates {
             let (number, is_triggered) = (call.window >> 1, call.window & 1 != 0);
             self.windows.operation(call.process, number, is_triggered, is_timed);
         }
-        let cell = CellKey::of(operation, call);
+        let cell = EstimateKey::of(operation, call);
         let number = cell.and_then(|cell| self.cell(cell));
         let Some((cell, number)) = cell.zip(number) else {
             self.beyond += u64::from(!is_timed);
@@ -102,12 +102,12 @@ impl Estimates {
         };
         let Some(timing) = operation.timing else {
             // A node that lacks its times belongs to a launch that has those of others.
-            if !matches!(cell.work, Work::Node { .. }) {
+            if !matches!(cell.work, KeyWork::Node { .. }) {
                 self.untimed(key, number);
             }
             return;
         };
-        let window = Window::of(call, definitions);
+        let window = CallWindow::of(call, definitions);
         if call.window == 0 && window.is_scheduled {
             self.windows.operation(call.process, window.number, false, true);
         }
@@ -116,36 +116,31 @@ impl Estimates {
             if let Some((_, known)) = self.cells.get_mut(number as usize) {
                 known.row = Some(key);
             }
-            if let Work::Node { graph, .. } = cell.work {
+            if let KeyWork::Node { graph, .. } = cell.work {
                 self.nodes.entry(cell.launches(graph)).or_default().push(number);
             }
         }
     }
 
-    /// The key whose mean a row of the estimation has, or would have.
-    pub fn key_of(&self, row: &EstimatedRow) -> Option<CellKey> {
-        self.cells.get(row.mean as usize).map(|(key, _)| *key)
-    }
-
-    fn cell(&mut self, key: CellKey) -> Option<u32> {
+    fn cell(&mut self, key: EstimateKey) -> Option<u32> {
         let next = self.cells.len();
         match self.numbers.get(&key) {
             Some(number) => Some(*number),
             None if next < CELLS_MAX => {
                 self.numbers.insert(key, next as u32);
-                self.cells.push((key, Cell::default()));
+                self.cells.push((key, KeySums::default()));
                 Some(next as u32)
             }
             None => None,
         }
     }
 
-    pub(super) fn known(&self, key: &CellKey) -> Option<&Cell> {
+    pub(super) fn known(&self, key: &EstimateKey) -> Option<&KeySums> {
         self.numbers.get(key).and_then(|number| self.cells.get(*number as usize)).map(|(_, cell)| cell)
     }
 
     /// Adds a timed operation. Returns whether it is the cell's first.
-    fn sample(&mut self, number: u32, window: Window, ns: u64) -> bool {
+    fn sample(&mut self, number: u32, window: CallWindow, ns: u64) -> bool {
         let Some((_, cell)) = self.cells.get_mut(number as usize) else { return false };
         let is_first = cell.units.is_empty() && cell.other.0 == 0;
         if window.is_scheduled {

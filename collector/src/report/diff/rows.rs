@@ -244,7 +244,7 @@ pub(super) fn modules(before: &[Report], after: &[Report]) -> Vec<ComparedRow> {
     let sums = |report: &Report, add: &mut dyn FnMut((String, String), RunSums)| {
         for module in report.modules.iter().flat_map(|modules| &modules.list) {
             let of = &module.launched;
-            let sums = RunSums { ns: of.total_ns, calls: of.calls, host_ns: of.host_total_ns };
+            let sums = RunSums { ns: of.time_ns(), calls: of.calls, host_ns: of.host_total_ns };
             add((module.class.clone(), module.file.clone()), sums);
         }
     };

@@ -308,7 +308,8 @@ impl Report {
         let mut table = Table::new(&["Graphs as a whole", "calls", "total", "mean", "median", "p99", "max"])
             .optional(&["p99", "median", "max"]);
         for graph in timed.iter().take(PARTS_SHOWN) {
-            table.row(spread_row(self.of_process(graph.pid, &graph.label), graph.calls, &graph.spread));
+            let spread = Spread { total_ns: graph.time_ns(), ..graph.spread };
+            table.row(spread_row(self.of_process(graph.pid, &graph.label), graph.calls, &spread));
         }
         if let more @ 1.. = timed.len().saturating_sub(PARTS_SHOWN) {
             table.row(vec![format!("and {}", plural(more as u64, "more graph", "more graphs"))]);

@@ -10,7 +10,7 @@ pub struct UnitSum {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Cell {
+pub struct KeySums {
     /// Each unit once, in order.
     pub units: Vec<UnitSum>,
     /// Operations that were timed outside of the schedule, and their time.
@@ -19,7 +19,7 @@ pub struct Cell {
     pub row: Option<StackKey>,
 }
 
-impl Cell {
+impl KeySums {
     /// Adds operations of a unit. Returns whether the unit is new here.
     #[inline]
     pub fn add(&mut self, unit: u32, ns: u64) -> bool {
@@ -57,11 +57,12 @@ mod tests {
 
     #[test]
     fn units_are_sorted_and_merge_with_their_neighbours() {
-        let mut cell = Cell::default();
+        let mut cell = KeySums::default();
         let new: Vec<bool> =
             [(4, 10), (5, 1), (4, 2), (9, 5), (2, 7)].map(|(at, ns)| cell.add(at, ns)).into();
         assert_eq!(new, [true, true, false, true, true]);
-        let sums = |cell: &Cell| cell.units.iter().map(|of| (of.unit, of.count, of.ns)).collect::<Vec<_>>();
+        let sums =
+            |cell: &KeySums| cell.units.iter().map(|of| (of.unit, of.count, of.ns)).collect::<Vec<_>>();
         assert_eq!(sums(&cell), [(2, 1, 7), (4, 2, 12), (5, 1, 1), (9, 1, 5)]);
         cell.halve();
         assert_eq!(sums(&cell), [(1, 1, 7), (2, 3, 13), (4, 1, 5)]);
