@@ -10,7 +10,7 @@ use super::interval::{self, Mean};
 use super::key::{EstimateKey, KeyWork};
 use super::table::Estimates;
 use super::{WindowCounts, key_sums::UnitSum};
-use crate::aggregate::{StackKey, Weight};
+use crate::aggregate::{Owner, StackKey, Weight};
 
 /// What operations without device times took.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -161,8 +161,15 @@ fn node_row(
     let (_, cell) = estimates.cells.get(node as usize)?;
     let mean = means.get(node as usize)?;
     let made = cell.row?;
-    let key =
-        StackKey { stack: made.stack, ranges: made.ranges, owner: made.owner, leaf: made.leaf, ..launch };
+    // The ranges of a node that was made in none are those of its launch.
+    let (ranges, owner) = match made.owner {
+        Owner::Capture { replay_stack, replay_ranges } => (
+            if made.ranges == replay_ranges { launch.ranges } else { made.ranges },
+            Owner::Capture { replay_stack, replay_ranges: launch.ranges },
+        ),
+        owner => (launch.ranges, owner),
+    };
+    let key = StackKey { stack: made.stack, ranges, owner, leaf: made.leaf, ..launch };
     let times = launches as f64;
     let calls = (times * mean.operations_per_call).round() as u64;
     Some(EstimatedRow { key, calls, ns: mean.per_call.map(|ns| ns * times), mean: node, times })

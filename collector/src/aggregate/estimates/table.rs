@@ -122,6 +122,13 @@ impl Estimates {
         }
     }
 
+    /// Charges nodes of graphs to the launches that replayed them.
+    pub fn by_replay(&mut self) {
+        for (_, cell) in &mut self.cells {
+            cell.row = cell.row.map(StackKey::by_replay);
+        }
+    }
+
     fn cell(&mut self, key: EstimateKey) -> Option<u32> {
         let next = self.cells.len();
         match self.numbers.get(&key) {

@@ -151,6 +151,9 @@ fn nodes_of_graphs_are_estimated_by_the_launches_of_their_graph() {
     assert_eq!((by_stack[&41].ns, by_stack[&41].calls, by_stack[&41].error_ns), (2_000.0, 20, 0.0));
     assert_eq!((by_stack[&42].ns, by_stack[&42].calls), (10_020.0, 10));
     assert!(by_stack[&42].error_ns > 1.0);
+    estimates.by_replay();
+    let by_stack = Estimation::new(&estimates).sums(|row, stacks| stacks.push(row.key.stack));
+    assert_eq!((by_stack.len(), by_stack[&5].ns), (1, 12_020.0));
 }
 
 #[test]
