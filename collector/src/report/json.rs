@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::aggregate::{Durations, LaunchSums, Weight};
 use crate::report::{
-    AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
-    GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, ModulesReport,
-    MovedReport, NoLineReport, OccupancyReport, OperatorsReport, PartReport, PausedReport, RangeReport,
-    SeriesReport, SizeLimitReport, StepsReport, StreamReport, SwitchedTimesReport, ThreadReport,
+    AnomaliesReport, BudgetReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport,
+    FindingsReport, GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport,
+    ModulesReport, MovedReport, NoLineReport, OccupancyReport, OperatorsReport, PartReport, PausedReport,
+    RangeReport, SeriesReport, SizeLimitReport, StepsReport, StreamReport, SwitchedTimesReport, ThreadReport,
     TransferReport,
 };
 
@@ -55,6 +55,8 @@ pub struct Report {
     /// Sessions whose device times were switched while they ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switched_times: Option<SwitchedTimesReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetReport>,
     pub device_time_coverage: f64,
     #[serde(flatten)]
     pub counts: ReportCounts,

@@ -259,6 +259,9 @@ impl Report {
         let mode = if self.device_times == DeviceTimes::Windows { ", in windows" } else { "" };
         let switched = self.switched_times.as_ref().map(|switched| switched.words(self.wall_ns));
         page.fact("Timed", &(coverage + mode + &switched.unwrap_or_default()));
+        if let Some(budget) = &self.budget {
+            page.fact("Budget", &budget.words());
+        }
         if counts.host_to_host > 0 {
             let copies = plural(counts.host_to_host, "copy", "copies");
             page.fact("By the CPU", &format!("{copies} from host to host, which have no device times"));
