@@ -305,6 +305,11 @@ pub struct RingSums {
     pub window_launches: u64,
     /// The last of CUPTI's correlation ids for these; 0 for none.
     pub window_latest: u32,
+    /// Sampled launch calls inside and outside of windows, and their total duration.
+    pub inside_calls: u64,
+    pub inside_ticks: u64,
+    pub outside_calls: u64,
+    pub outside_ticks: u64,
 }
 
 impl RingSums {
@@ -314,6 +319,10 @@ impl RingSums {
         self.sampled_hooks = self.sampled_hooks.wrapping_add(load(&ring.sampled_hooks));
         self.sampled_ticks = self.sampled_ticks.wrapping_add(load(&ring.sampled_ticks));
         self.window_launches = self.window_launches.wrapping_add(load(&ring.window_launches));
+        self.inside_calls = self.inside_calls.wrapping_add(load(&ring.inside_calls));
+        self.inside_ticks = self.inside_ticks.wrapping_add(load(&ring.inside_ticks));
+        self.outside_calls = self.outside_calls.wrapping_add(load(&ring.outside_calls));
+        self.outside_ticks = self.outside_ticks.wrapping_add(load(&ring.outside_ticks));
         let latest = load(&ring.window_latest) as u32;
         // Ids grow and wrap around.
         if latest != 0

@@ -319,6 +319,11 @@ impl Session {
         }
     }
 
+    /// A process-wide counter's value.
+    pub fn counted(&self, counter: Counter) -> u64 {
+        self.primary.counters().get(counter as usize).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
     /// Raises a process-wide counter that keeps the largest value seen.
     pub fn raise(&self, counter: Counter, value: u64) {
         if self.is_current()

@@ -200,7 +200,7 @@ fn commands_of_the_control_guide_run() {
 
 #[test]
 fn commands_of_the_windows_guide_run() {
-    commands_run(include_str!("../../docs/guide/windows.md"), 2);
+    commands_run(include_str!("../../docs/guide/windows.md"), 3);
 }
 
 #[test]

@@ -20,6 +20,7 @@
 compile_error!("the format is little endian and shared words are touched as they stand");
 
 pub mod atomic;
+pub mod budget;
 pub mod call;
 pub mod caller;
 pub mod capture_range;

@@ -95,7 +95,13 @@ pub struct RingHeader {
     pub data_offset: AtomicU64,
     /// A power of two; fixed at creation.
     pub capacity_cells: AtomicU64,
-    pad: [AtomicU64; 5],
+    /// Sampled launch calls inside and outside of windows of device times, and their total duration; only
+    /// the owning thread writes these.
+    pub inside_calls: AtomicU64,
+    pub inside_ticks: AtomicU64,
+    pub outside_calls: AtomicU64,
+    pub outside_ticks: AtomicU64,
+    pad: [AtomicU64; 1],
 
     /// The producer's cache line: only the owning thread writes it.
     pub head: AtomicU64,

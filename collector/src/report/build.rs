@@ -23,7 +23,7 @@ use crate::report::{
     threads,
 };
 use crate::report::{
-    anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times, modules,
+    anomalies, budget, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times, modules,
     operators, switched_times, transfers,
 };
 use crate::trace_file::{Damage, DamageReason};
@@ -94,6 +94,7 @@ impl Report {
             steps: steps::steps(aggregates, totals.begin_monotonic_ns(), labels),
             device_times: device_times(totals),
             switched_times: switched_times::switched_times(totals),
+            budget: budget::budget(totals),
             device_time_coverage: counts.device_time_coverage(),
             estimate: estimates.as_ref().map(|estimates| estimates.report.clone()),
             counts: ReportCounts {

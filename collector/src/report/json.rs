@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use crate::aggregate::{Durations, LaunchSums, Weight};
 use crate::report::{
-    AnomaliesReport, DeviceMetricsReport, ErrorsReport, EstimateReport, EstimatedTime, ExcerptReport,
-    FailureReport, FindingsReport, GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport,
-    MemoryReport, ModulesReport, MovedReport, NoLineReport, OccupancyReport, OperatorsReport, PartReport,
-    PausedReport, RangeReport, SeriesReport, SizeLimitReport, StepsReport, StreamReport, SwitchedTimesReport,
-    ThreadReport, TransferReport,
+    AnomaliesReport, BudgetReport, DeviceMetricsReport, ErrorsReport, EstimateReport, EstimatedTime,
+    ExcerptReport, FailureReport, FindingsReport, GraphReport, GraphTimesReport, IdleReport, InFlightReport,
+    LineReport, MemoryReport, ModulesReport, MovedReport, NoLineReport, OccupancyReport, OperatorsReport,
+    PartReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport, StepsReport, StreamReport,
+    SwitchedTimesReport, ThreadReport, TransferReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -55,6 +55,8 @@ pub struct Report {
     /// Sessions whose device times were switched while they ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switched_times: Option<SwitchedTimesReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetReport>,
     pub device_time_coverage: f64,
     /// Where only a part of the operations has device times: an estimate for all of them.
     #[serde(skip_serializing_if = "Option::is_none")]

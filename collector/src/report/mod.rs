@@ -3,6 +3,7 @@
 //! Made once, at the end, from the model's totals and the aggregates. `docs/report-json.md` has the fields.
 
 mod anomalies;
+mod budget;
 mod build;
 mod calls;
 mod device_metrics;
@@ -54,6 +55,7 @@ pub use crate::label::units::{
     bytes, bytes as readable_bytes, count as grouped_count, duration as readable_time,
 };
 pub use anomalies::{AnomaliesReport, AnomalyReport, BesideReport};
+pub use budget::BudgetReport;
 pub use device_metrics::{
     DeviceMetricsReport, DeviceMomentReport, EnergyReport, LevelReport, ThrottledReport,
 };
@@ -81,7 +83,7 @@ pub use ranges::RangeReport;
 pub use recording::{CaptureRangesReport, PausedReport, RecordedInterval};
 pub use steps::StepsReport;
 pub use streams::StreamReport;
-pub use switched_times::SwitchedTimesReport;
+pub use switched_times::{SwitchedTimesReport, WindowsReport};
 pub use text::TextOptions;
 pub use threads::ThreadReport;
 pub use transfers::{MemoryCopyReport, MovedReport, PeerCopyReport, TransferReport};

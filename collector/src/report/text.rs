@@ -265,6 +265,9 @@ impl Report {
                 page.fact(if at == 0 { "Estimated" } else { "" }, line);
             }
         }
+        if let Some(budget) = &self.budget {
+            page.fact("Budget", &budget.words());
+        }
         if counts.host_to_host > 0 {
             let copies = plural(counts.host_to_host, "copy", "copies");
             page.fact("By the CPU", &format!("{copies} from host to host, which have no device times"));

@@ -25,7 +25,11 @@ static IS_STEADY: AtomicBool = AtomicBool::new(true);
 
 /// Starts collecting device records, or reports why it cannot.
 pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, simulated: bool) {
-    let mode = asked_mode();
+    let budget = settings::budget();
+    let mode = match (asked_mode(), budget) {
+        (DeviceTimesMode::Full, Some(_)) => DeviceTimesMode::Windows(Windows::USUAL),
+        (mode, _) => mode,
+    };
     if mode == DeviceTimesMode::Off {
         session.notice(0, rung::HOOKS, b"device times are off, as asked: host times only");
         return;
@@ -34,7 +38,7 @@ pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, 
     IS_STEADY.store(!in_full_buffers, Ordering::Relaxed);
     let lengths = if let DeviceTimesMode::Windows(windows) = mode { windows } else { Windows::USUAL };
     let switching = Switching::take().map(|mut switching| {
-        windows::set_lengths(&mut switching, lengths, !in_full_buffers);
+        windows::set_lengths(&mut switching, lengths, budget, !in_full_buffers);
         switching
     });
     let by_windows = switching.filter(|_| matches!(mode, DeviceTimesMode::Windows(_)));

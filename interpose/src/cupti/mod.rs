@@ -10,6 +10,10 @@
 //! | `switching` | the right to do so |
 //! | `windows` | device times for a part of the time |
 //! | `schedule` | when windows open and end |
+//! | `awaited` | how many records of a window have come |
+//! | `base_kinds` | the kinds of every trace, switched while the program runs |
+//! | `budget` | how much of the time windows may have, by what tracing may cost |
+//! | `spending` | what it costs |
 //! | `known_end` | whether CUPTI knows when an operation ended |
 //! | `kinds` | who requests which activity kinds, and the only place that switches them |
 //! | `callbacks` | CUPTI's callbacks, for the tracer and the guest |
@@ -28,6 +32,9 @@
 //! No lock of ours is held while CUPTI is called, and no CUDA call is made in a callback. Without CUPTI
 //! the hooks go on alone, and one line gives the reason.
 
+mod awaited;
+mod base_kinds;
+mod budget;
 mod buffers;
 mod callbacks;
 mod client;
@@ -47,6 +54,7 @@ mod records;
 mod returned;
 mod root;
 mod schedule;
+mod spending;
 mod switching;
 pub mod whole_kind;
 mod windows;

@@ -24,10 +24,10 @@ use gputrace_producer::{clock, thread};
 use gputrace_wire::clock::mark;
 use gputrace_wire::run_settings::TimesSetting;
 
-use super::known_end::ENABLES;
+use super::base_kinds::{turn_off, turn_on};
 use super::root::{self, Root};
 use super::switching::Switching;
-use super::{kinds, windows};
+use super::windows;
 use crate::hook::beginning;
 use crate::hook::capture::Switch;
 
@@ -237,18 +237,6 @@ fn go_on(session: &'static Session, root: Option<&Root>) -> bool {
     true
 }
 
-/// False if CUPTI refuses, which is reported.
-pub(super) fn turn_on(session: &'static Session, root: &Root) -> bool {
-    if !kinds::is_requested(kinds::Requester::Base, kinds::CONCURRENT_KERNEL.0) {
-        ENABLES.note(root.now_ns());
-    }
-    let is_on = kinds::request_base(root).is_ok();
-    if !is_on {
-        session.notice(1, 0, b"CUPTI refuses to record again: host times only");
-    }
-    is_on
-}
-
 /// Whether the service thread may flush in this turn. It does not while device times are switched off, nor
 /// just after: a flush then waited for ever for CUPTI's own thread (driver 580, CUPTI 13.0, eight threads
 /// that launch and make graphs: after 14 to 46 switches; without such flushes never in 249).
@@ -260,10 +248,6 @@ pub fn may_flush(session: &Session) -> bool {
     // Windows flush by themselves, unless somebody needs everything now.
     let is_by_windows = windows::are_active(session) && !session.is_flush_asked();
     left == 0 && session.timing() != Timing::Off && !is_by_windows
-}
-
-pub(super) fn turn_off(root: &Root) {
-    kinds::withdraw_base(root);
 }
 
 /// Writes from when on the process takes device times, or none.

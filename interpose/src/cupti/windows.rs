@@ -25,20 +25,23 @@
 //! the kinds that it wants ([`super::kinds`]).
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::service::NOTHING_DUE;
 use gputrace_producer::session::Session;
 use gputrace_producer::{clock, thread};
+use gputrace_wire::budget::Budget;
 use gputrace_wire::clock::{cause, mark};
+use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::rung;
 use gputrace_wire::windows::Windows;
 
 use super::root::{self, Root};
 use super::schedule::{Due, Phase, Schedule};
+use super::spending::Spending;
 use super::switching::Switching;
-use super::{pause, records, returned};
+use super::{awaited, base_kinds, records, returned};
 
 /// The generation of the session that runs by windows; 0 for none.
 static ACTIVE_FOR: AtomicU32 = AtomicU32::new(0);
@@ -62,6 +65,8 @@ struct Machine {
     launches_before: u64,
     enable_ns: u32,
     disable_ns: u32,
+    budget: Option<Budget>,
+    spending: Option<Spending>,
 }
 
 struct Shared(UnsafeCell<Machine>);
@@ -77,6 +82,8 @@ static MACHINE: Shared = Shared(UnsafeCell::new(Machine {
     launches_before: 0,
     enable_ns: 0,
     disable_ns: 0,
+    budget: None,
+    spending: None,
 }));
 
 fn machine(_: &mut Switching) -> &mut Machine {
@@ -89,9 +96,11 @@ pub fn are_active(session: &Session) -> bool {
     ACTIVE_FOR.load(Ordering::Relaxed) == session.generation
 }
 
-/// How long windows are where the session runs by them. Called at the session's begin.
-pub fn set_lengths(switching: &mut Switching, windows: Windows, flushes: bool) {
-    machine(switching).asked = windows;
+/// How long windows are where the session runs by them, at first if there is a budget. Called at the
+/// session's begin.
+pub fn set_lengths(switching: &mut Switching, windows: Windows, budget: Option<Budget>, flushes: bool) {
+    let machine = machine(switching);
+    (machine.asked, machine.budget) = (windows, budget);
     FLUSHES.store(flushes, Ordering::Relaxed);
 }
 
@@ -103,13 +112,17 @@ pub fn activate(session: &'static Session, switching: &mut Switching, since_begi
     let windows = machine.asked;
     machine.schedule = Some(Schedule::new(windows, seed, now_ns));
     (machine.window, machine.cause) = (0, cause::SCHEDULED);
+    machine.spending = machine.budget.map(|budget| Spending::new(session, budget, windows));
     // SYNC: the machine is the switching thread's; others only read whether it runs.
     ACTIVE_FOR.store(session.generation, Ordering::Release);
-    let text = format!(
-        "device times in windows of {} ms, on average every {} ms",
-        f64::from(windows.on_us) / 1e3,
-        f64::from(windows.mean_us) / 1e3
-    );
+    let (on_ms, mean_ms) = (f64::from(windows.on_us) / 1e3, f64::from(windows.mean_us) / 1e3);
+    let text = match machine.budget {
+        None => format!("device times in windows of {on_ms} ms, on average every {mean_ms} ms"),
+        Some(budget) => {
+            let percent = budget.fraction() * 100.0;
+            format!("device times in windows of {on_ms} ms, as often as a budget of {percent} % allows")
+        }
+    };
     session.notice(0, rung::WINDOWS, text.as_bytes());
     machine.note(session, false, if since_begin { 0 } else { clock::now() });
 }
@@ -180,27 +193,33 @@ impl Machine {
             Due::Close => {
                 schedule.closed();
                 let begun_ns = clock::monotonic_ns();
-                pause::turn_off(root);
+                base_kinds::turn_off(root);
                 self.disable_ns = since(begun_ns);
                 session.set_timing(Timing::Off);
+                session.count(Counter::SwitchOffNs, self.disable_ns.into());
+                self.spend(session);
             }
         }
         None
     }
 
     fn open(&mut self, session: &'static Session, root: &Root, window: u32, cause: u8, first_seen: u32) {
+        self.spend(session);
         let Some(schedule) = &mut self.schedule else { return };
         self.enable_ns = 0;
         if schedule.phase() == Phase::Closed {
             session.set_timing(Timing::Marked);
             let begun_ns = clock::monotonic_ns();
-            if !pause::turn_on(session, root) {
+            if !base_kinds::turn_on(session, root) {
                 session.set_timing(Timing::Off);
                 self.schedule = None;
                 return ACTIVE_FOR.store(0, Ordering::Release);
             }
             self.enable_ns = since(begun_ns);
         }
+        session.count(Counter::Windows, 1);
+        session.count(Counter::WindowsTriggered, u64::from(cause == cause::TRIGGERED));
+        session.count(Counter::SwitchOnNs, self.enable_ns.into());
         let sums = session.ring_sums();
         self.launches_before = sums.window_launches;
         awaited::begin(sums.window_latest);
@@ -210,6 +229,15 @@ impl Machine {
         session.begin_window(window);
         schedule.opened(window, cause, clock::monotonic_ns(), first_seen);
         self.note(session, true, ticks);
+    }
+
+    /// Chooses the windows to go on with, where there is a budget.
+    fn spend(&mut self, session: &Session) {
+        if let (Some(spending), Some(schedule)) = (&mut self.spending, &mut self.schedule)
+            && let Some(windows) = spending.windows(session)
+        {
+            schedule.windows = windows;
+        }
     }
 
     fn end(&mut self, session: &'static Session) {
@@ -247,53 +275,4 @@ fn since(begun_ns: u64) -> u32 {
 fn has_come(session: &Session, launches_before: u64) -> bool {
     let launched = session.ring_sums().window_launches.wrapping_sub(launches_before);
     awaited::delivered() >= launched
-}
-
-/// Counts the records of the last window's launches, by CUPTI's correlation ids: those after the last one
-/// before it, up to the last one in it.
-pub mod awaited {
-    use super::{AtomicU32, AtomicU64, Ordering};
-
-    static DELIVERED: AtomicU64 = AtomicU64::new(0);
-    static AFTER: AtomicU32 = AtomicU32::new(0);
-    /// 0: the window is open.
-    static UP_TO: AtomicU32 = AtomicU32::new(0);
-
-    pub(super) fn begin(after: u32) {
-        UP_TO.store(0, Ordering::Relaxed);
-        AFTER.store(after, Ordering::Relaxed);
-        DELIVERED.store(0, Ordering::Relaxed);
-    }
-
-    pub(super) fn end(up_to: u32) {
-        UP_TO.store(up_to, Ordering::Relaxed);
-    }
-
-    pub(super) fn delivered() -> u64 {
-        DELIVERED.load(Ordering::Relaxed)
-    }
-
-    /// A kernel that no graph launched was delivered.
-    #[inline]
-    pub fn note(correlation: u32) {
-        let (after, up_to) = (AFTER.load(Ordering::Relaxed), UP_TO.load(Ordering::Relaxed));
-        // Ids grow and wrap around.
-        let is_past = |id: u32| correlation.wrapping_sub(id).cast_signed() > 0;
-        if correlation != 0 && is_past(after) && (up_to == 0 || !is_past(up_to)) {
-            DELIVERED.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    #[cfg(test)]
-    #[test]
-    fn records_of_the_window_are_counted_across_the_wrap_of_ids() {
-        begin(u32::MAX - 2);
-        (u32::MAX - 4..=u32::MAX).for_each(note);
-        assert_eq!(delivered(), 2);
-        end(3);
-        (0..9).for_each(note);
-        assert_eq!(delivered(), 5);
-        begin(9);
-        assert_eq!(delivered(), 0);
-    }
 }

@@ -18,7 +18,7 @@ use gputrace_wire::counter::Counter;
 
 use crate::hook::description::{Context, Description, On};
 use crate::hook::pause::At;
-use crate::hook::{capture, captures, nodes, pause};
+use crate::hook::{calibration, capture, captures, nodes, pause};
 use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
@@ -151,6 +151,7 @@ pub fn around(
             // The hook's own time: from the first clock reading to the start, and from the end to now.
             let own = start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
             slot.add_cost(own);
+            calibration::add(session, slot, entry, state, status, end_ticks.wrapping_sub(start_ticks));
         }
         status
     })

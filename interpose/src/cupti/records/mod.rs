@@ -31,7 +31,7 @@ use super::kinds::{self, Requester};
 use super::known_end::ENABLES;
 use super::open::Consumed;
 use super::root::{self, Root};
-use super::{guest, windows};
+use super::{awaited, guest};
 use crate::symbols::driver;
 use crate::table::tables::{self, Tables};
 
@@ -244,7 +244,7 @@ impl Delivery<'_> {
                 let kernel = self.kernel(kernel);
                 self.ended(&kernel.execution);
                 if kernel.execution.graph_node == 0 {
-                    windows::awaited::note(kernel.execution.correlation);
+                    awaited::note(kernel.execution.correlation);
                 }
                 self.emit(&kernel.to_cells());
             }
