@@ -14,6 +14,7 @@ use serde::Serialize;
 pub use device_samples::{DeviceIdentity, DeviceMetric, DeviceSample, DeviceSamples};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "cells are most of a batch, and lie behind a pointer")]
 pub enum Batch {
     /// First in every stream.
     SessionBegin(SessionBegin),
@@ -229,7 +230,7 @@ impl Definition {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counters {
     pub process: u32,
     pub values: [u64; Counter::COUNT],
@@ -239,6 +240,19 @@ pub struct Counters {
     pub written: u64,
     pub sampled_hooks: u64,
     pub sampled_ticks: u64,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            process: 0,
+            values: [0; Counter::COUNT],
+            ring_full: 0,
+            written: 0,
+            sampled_hooks: 0,
+            sampled_ticks: 0,
+        }
+    }
 }
 
 impl Counters {

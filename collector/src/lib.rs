@@ -32,6 +32,7 @@ pub mod session;
 pub mod source;
 pub mod spans;
 pub mod stream;
+mod student;
 pub mod symbols;
 pub mod trace_file;
 

@@ -457,13 +457,13 @@ hooks! {
         [cuKernelGetFunction 12000 legacy]
 
     // --- contexts and streams
-    cuCtxCreate(out: *mut Handle, flags: c_uint, device: Device) => (|cx| context::created(cx, out, device, start::turn))
+    cuCtxCreate(out: *mut Handle, flags: c_uint, device: Device) => (|cx| context::created(cx, out, device, start::SERVICE))
         [cuCtxCreate 2000 legacy, cuCtxCreate_v2 3020 legacy]
     cuCtxCreate(out: *mut Handle, affinity: *mut c_void, count: c_int, flags: c_uint, device: Device)
-        => (|cx| context::created(cx, out, device, start::turn))
+        => (|cx| context::created(cx, out, device, start::SERVICE))
         [cuCtxCreate_v3 11040 legacy]
     cuCtxCreate(out: *mut Handle, parameters: *mut c_void, flags: c_uint, device: Device)
-        => (|cx| context::created(cx, out, device, start::turn))
+        => (|cx| context::created(cx, out, device, start::SERVICE))
         [cuCtxCreate_v4 12050 legacy]
     cuCtxDestroy(context: Handle) => (before context::forget(context); |cx| context::destroyed(cx, context))
         [cuCtxDestroy 2000 legacy, cuCtxDestroy_v2 4000 legacy]
@@ -473,7 +473,7 @@ hooks! {
         [cuCtxPushCurrent 2000 legacy, cuCtxPushCurrent_v2 4000 legacy]
     cuCtxPopCurrent(out: *mut Handle) => (|cx| context::switched(cx, core::ptr::null_mut()))
         [cuCtxPopCurrent 2000 legacy, cuCtxPopCurrent_v2 4000 legacy]
-    cuDevicePrimaryCtxRetain(out: *mut Handle, device: Device) => (|cx| context::created(cx, out, device, start::turn))
+    cuDevicePrimaryCtxRetain(out: *mut Handle, device: Device) => (|cx| context::created(cx, out, device, start::SERVICE))
         [cuDevicePrimaryCtxRetain 7000 legacy]
     cuDevicePrimaryCtxRelease(device: Device) => (|cx| context::released(cx, device))
         [cuDevicePrimaryCtxRelease 7000 legacy, cuDevicePrimaryCtxRelease_v2 11000 legacy]

@@ -1,13 +1,14 @@
 //! What hooks do with calls, in one word, which a hook reads once before the call and once after it.
 //!
 //! ```text
-//!  bit 7  6         5         4 3      2                1 0
-//!     ┌──┬─────────┬─────────┬────────┬────────────────┬───────────┐
-//!     │0 │no native│no python│ Timing │counts launches │ Recording │
-//!     └──┴─────────┴─────────┴────────┴────────────────┴───────────┘
+//!  bit 31 … 8  7  6         5         4 3      2                1 0
+//!     ┌──────┬──┬─────────┬─────────┬────────┬────────────────┬───────────┐
+//!     │window│0 │no native│no python│ Timing │counts launches │ Recording │
+//!     └──────┴──┴─────────┴─────────┴────────┴────────────────┴───────────┘
 //! ```
 //!
-//! 0 stands for all: everything is recorded, with device times and with all frames.
+//! 0 stands for all: everything is recorded, with device times and with all frames. The window is that of
+//! device times that is open, as calls have it ([`gputrace_wire::call::Call::window`]); 0 for none.
 
 use gputrace_wire::run_settings::Frames;
 
@@ -41,6 +42,10 @@ const TIMING_SHIFT: u32 = 3;
 const TIMING: u32 = 3 << TIMING_SHIFT;
 const NO_PYTHON: u32 = 32;
 const NO_NATIVE: u32 = 64;
+const WINDOW_SHIFT: u32 = 8;
+const WINDOW: u32 = !0 << WINDOW_SHIFT;
+/// The largest window that the word can hold.
+pub const WINDOW_MAX: u32 = WINDOW >> WINDOW_SHIFT;
 
 impl HookState {
     #[inline(always)]
@@ -70,10 +75,16 @@ impl HookState {
         }
     }
 
-    /// Whether device times were off or marked at one of two moments.
+    /// Whether device times were off or marked at one of two moments, or the moments are in two windows.
     #[inline(always)]
     pub fn is_untimed_at_either(self, other: HookState) -> bool {
-        (self.0 | other.0) & TIMING != 0
+        (self.0 | other.0) & TIMING | (self.0 ^ other.0) & WINDOW != 0
+    }
+
+    /// The window of device times; 0 for none.
+    #[inline(always)]
+    pub fn window(self) -> u32 {
+        self.0 >> WINDOW_SHIFT
     }
 
     #[inline(always)]
@@ -96,9 +107,16 @@ impl HookState {
         HookState(self.0 & !RECORDING | recording as u32)
     }
 
+    /// In no window.
     #[must_use]
     pub fn with_timing(self, timing: Timing) -> HookState {
-        HookState(self.0 & !TIMING | (timing as u32) << TIMING_SHIFT)
+        HookState(self.0 & !(TIMING | WINDOW) | (timing as u32) << TIMING_SHIFT)
+    }
+
+    /// With device times, in that window.
+    #[must_use]
+    pub fn in_window(self, window: u32) -> HookState {
+        HookState(self.0 & !(TIMING | WINDOW) | window << WINDOW_SHIFT)
     }
 
     #[must_use]
@@ -135,5 +153,10 @@ mod tests {
         assert!(
             !state.is_untimed_at_either(state) && state.is_untimed_at_either(state.with_timing(Timing::Off))
         );
+        let (first, second) = (state.in_window(WINDOW_MAX), state.in_window(7));
+        assert_eq!((first.window(), first.timing()), (WINDOW_MAX, Timing::On));
+        assert_eq!((first.has_python(), first.counts_launches()), (true, false));
+        assert!(!first.is_untimed_at_either(first) && first.is_untimed_at_either(second));
+        assert_eq!(first.with_timing(Timing::Marked).window(), 0);
     }
 }

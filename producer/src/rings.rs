@@ -293,6 +293,57 @@ impl Rings {
     }
 }
 
+/// What threads count in their rings' headers, summed over all threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RingSums {
+    /// Entries of the program's threads.
+    pub written: u64,
+    /// The number of hooks whose own cost was measured, and their total cost.
+    pub sampled_hooks: u64,
+    pub sampled_ticks: u64,
+    /// Launches made in windows of device times.
+    pub window_launches: u64,
+    /// The last of CUPTI's correlation ids for these; 0 for none.
+    pub window_latest: u32,
+    /// Sampled launch calls inside and outside of windows, and their total duration.
+    pub inside_calls: u64,
+    pub inside_ticks: u64,
+    pub outside_calls: u64,
+    pub outside_ticks: u64,
+}
+
+impl RingSums {
+    fn add(&mut self, ring: &RingHeader) {
+        let load = |field: &AtomicU64| field.load(Ordering::Relaxed);
+        self.written = self.written.wrapping_add(load(&ring.written));
+        self.sampled_hooks = self.sampled_hooks.wrapping_add(load(&ring.sampled_hooks));
+        self.sampled_ticks = self.sampled_ticks.wrapping_add(load(&ring.sampled_ticks));
+        self.window_launches = self.window_launches.wrapping_add(load(&ring.window_launches));
+        self.inside_calls = self.inside_calls.wrapping_add(load(&ring.inside_calls));
+        self.inside_ticks = self.inside_ticks.wrapping_add(load(&ring.inside_ticks));
+        self.outside_calls = self.outside_calls.wrapping_add(load(&ring.outside_calls));
+        self.outside_ticks = self.outside_ticks.wrapping_add(load(&ring.outside_ticks));
+        let latest = load(&ring.window_latest) as u32;
+        // Ids grow and wrap around.
+        if latest != 0
+            && (self.window_latest == 0 || latest.wrapping_sub(self.window_latest).cast_signed() > 0)
+        {
+            self.window_latest = latest;
+        }
+    }
+}
+
+impl Rings {
+    /// Sums over the rings of the program's threads.
+    pub fn sums(&self) -> RingSums {
+        let mut sums = RingSums::default();
+        self.primary.rings.iter().skip(RESERVED).for_each(|ring| sums.add(ring));
+        let more = self.more.iter().filter_map(|further| further.segment.get());
+        more.flat_map(|segment| segment.rings.iter()).for_each(|ring| sums.add(ring));
+        sums
+    }
+}
+
 /// The number of entries that were published and not read.
 fn unread(ring: Ring<'static>) -> u64 {
     let (mut entries, mut within) = (0, 0);

@@ -19,6 +19,10 @@ use crate::{clock, stderr, thread};
 
 /// The vendor layer's function, called at each turn, about every [`PERIOD_NS`].
 pub type Turn = fn(&'static Session);
+/// The vendor layer's function for what is due between two turns. Called at each turn's end, and again once
+/// the time has passed that it returned, in nanoseconds; [`NOTHING_DUE`] for none.
+pub type Between = fn(&'static Session) -> u64;
+pub const NOTHING_DUE: u64 = u64::MAX;
 
 const PERIOD_NS: u64 = 50_000_000;
 /// Two anchors close together at the start give a good tick rate early; later ones correct drift.
@@ -41,10 +45,16 @@ mod state {
 
 static STATE: AtomicU32 = AtomicU32::new(state::NONE);
 static TURN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static BETWEEN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// The function called when the thread is asked to stop.
 static LAST_TURN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// The generation that the thread was started for: a forked child starts its own thread.
 static STARTED_FOR: AtomicU32 = AtomicU32::new(0);
+
+/// Sets the function that is called between turns. Always the same one.
+pub fn set_between(between: Between) {
+    BETWEEN.store(between as *mut (), Ordering::Release);
+}
 
 /// Starts the thread once per session.
 pub fn start(session: &'static Session, turn: Turn) {
@@ -150,7 +160,7 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
             if STATE.load(Ordering::Acquire) != state::RUNS {
                 break;
             }
-            wait(state::RUNS, if turns < 4 { FIRST_PERIOD_NS } else { PERIOD_NS });
+            wait_for_turn(session, if turns < 4 { FIRST_PERIOD_NS } else { PERIOD_NS });
             turns = turns.saturating_add(1);
             if STATE.load(Ordering::Acquire) != state::RUNS {
                 break;
@@ -173,6 +183,33 @@ fn take(turn: &AtomicPtr<()>, session: &'static Session) {
         // SAFETY: only `start` and `stop` store there, and they store this type.
         unsafe { core::mem::transmute::<*mut (), Turn>(turn)(session) };
     }
+}
+
+/// Waits for the next turn, and does what is due before.
+fn wait_for_turn(session: &'static Session, period_ns: u64) {
+    let turn_ns = clock::monotonic_ns() + period_ns;
+    let is_asked = || STATE.load(Ordering::Acquire) != state::RUNS || session.is_flush_asked();
+    loop {
+        let due_ns = between(session);
+        let left_ns = turn_ns.saturating_sub(clock::monotonic_ns());
+        if left_ns == 0 || is_asked() {
+            return;
+        }
+        wait(state::RUNS, due_ns.min(left_ns));
+        // A thread that asks for a turn wakes this one, after it has raised its number.
+        if due_ns >= left_ns || is_asked() {
+            return;
+        }
+    }
+}
+
+fn between(session: &'static Session) -> u64 {
+    let between = BETWEEN.load(Ordering::Acquire);
+    if between.is_null() || !session.is_current() {
+        return NOTHING_DUE;
+    }
+    // SAFETY: only `set_between` stores there, and it stores this type.
+    unsafe { core::mem::transmute::<*mut (), Between>(between)(session) }
 }
 
 /// The collector, as this side sees it.

@@ -30,7 +30,7 @@ use crate::connection::Connection;
 use crate::descriptor::Descriptor;
 use crate::held_back::HeldBack;
 use crate::hook_state::{HookState, Recording, Timing};
-use crate::rings::{OwnedRing, Rings};
+use crate::rings::{OwnedRing, RingSums, Rings};
 use crate::segment::{Segment, SegmentPlan};
 use crate::socket::{Received, Socket};
 use crate::{clock, early_calls, fork, loader, memory, stderr, system};
@@ -67,6 +67,8 @@ pub struct Session {
     /// What hooks do with a call: a [`HookState`]. Every hook reads it. It changes when a session is paused
     /// or goes on, and when a setting changes.
     hook_state: AtomicU32,
+    /// How many stacks and functions were first seen while they got no device times.
+    first_seen_untimed: AtomicU32,
 }
 
 /// Why a session did not start.
@@ -226,6 +228,7 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
         epoch: AtomicU32::new(0),
         has_service: AtomicBool::new(false),
         hook_state: AtomicU32::new(0),
+        first_seen_untimed: AtomicU32::new(0),
     };
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
     Ok(unsafe {
@@ -267,6 +270,21 @@ impl Session {
         self.change_hooks(|state| state.with_timing(timing));
     }
 
+    /// Begins a window of device times; [`Session::set_timing`] ends it.
+    pub fn begin_window(&self, window: u32) {
+        self.change_hooks(|state| state.in_window(window));
+    }
+
+    /// How many stacks and functions were first seen while they got no device times.
+    pub fn first_seen_untimed(&self) -> u32 {
+        self.first_seen_untimed.load(Ordering::Relaxed)
+    }
+
+    /// Sums over all threads.
+    pub fn ring_sums(&self) -> RingSums {
+        self.rings.sums()
+    }
+
     /// Whose frames hooks record, of those that they can.
     pub fn set_frames(&self, frames: Frames) {
         self.change_hooks(|state| state.with_frames(frames));
@@ -301,6 +319,11 @@ impl Session {
         }
     }
 
+    /// A process-wide counter's value.
+    pub fn counted(&self, counter: Counter) -> u64 {
+        self.primary.counters().get(counter as usize).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
     /// Raises a process-wide counter that keeps the largest value seen.
     pub fn raise(&self, counter: Counter, value: u64) {
         if self.is_current()
@@ -315,6 +338,9 @@ impl Session {
     pub fn define(&self, kind: u16, fields: &[u64], text: &[u8]) -> u32 {
         if !self.is_current() {
             return 0;
+        }
+        if matches!(kind, kind::STACK | kind::FUNCTION) && self.timing() != Timing::On {
+            self.first_seen_untimed.fetch_add(1, Ordering::Relaxed);
         }
         self.primary.area().append(kind, fields, text).unwrap_or_else(|| {
             self.count(Counter::DefinitionsFull, 1);

@@ -33,7 +33,7 @@ use crate::{clock, fork, system};
 /// One hook in 61 measures its own cost; the two additional clock reads then cost almost nothing on
 /// average. The period is prime to the 64 cells of a page. Otherwise all samples would write to the same
 /// cell of a page, and on a ring's first lap that could be the cell that faults.
-const SAMPLE_EVERY: u32 = 61;
+pub const SAMPLE_EVERY: u32 = 61;
 
 /// Not a valid generation, and different from 0, the generation of a process without a session.
 const NONE: u32 = u32::MAX;
@@ -203,6 +203,41 @@ impl Slot {
         {
             add(&header.sampled_hooks, 1);
             add(&header.sampled_ticks, ticks);
+        }
+    }
+
+    /// Adds how long a sampled launch call took, inside or outside of a window of device times.
+    pub fn add_launch(&self, is_inside: bool, ticks: u64) {
+        if self.is_caught_up()
+            && let Some(header) = self.header.get()
+        {
+            let (calls, all) = if is_inside {
+                (&header.inside_calls, &header.inside_ticks)
+            } else {
+                (&header.outside_calls, &header.outside_ticks)
+            };
+            add(calls, 1);
+            add(all, ticks);
+        }
+    }
+
+    /// Counts a launch that was made in a window of device times.
+    #[inline(always)]
+    pub fn count_window_launch(&self, correlation: u32) {
+        if self.is_caught_up()
+            && let Some(header) = self.header.get()
+        {
+            add(&header.window_launches, 1);
+            header.window_latest.store(correlation.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes CUPTI's correlation id of a call between two windows of device times.
+    pub fn note_latest(&self, correlation: u32) {
+        if self.is_caught_up()
+            && let Some(header) = self.header.get()
+        {
+            header.window_latest.store(correlation.into(), Ordering::Relaxed);
         }
     }
 

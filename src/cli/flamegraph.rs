@@ -76,6 +76,9 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let read = traces::read_part(inputs, matches, &flames, |aggregates| {
         if by_replay {
             aggregates.device_stacks.by_replay();
+            if let Some(estimates) = &mut aggregates.estimates {
+                estimates.by_replay();
+            }
         }
     })?;
     let ends_in_folded = output.and_then(|path| path.extension()).is_some_and(|ending| ending == FOLDED);

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, ValueParser};
 use clap::value_parser;
 use gputrace_collector::flame::GroupBy;
+use gputrace_wire::budget::Budget;
 use gputrace_wire::capture_range::{CaptureRange, CaptureRangeEnd};
+use gputrace_wire::windows::DeviceTimesMode;
 
 use crate::cli::{max_size, seconds};
 use crate::sampling::DeviceMetricsRequest;
@@ -44,6 +46,10 @@ pub enum Kind {
     Range,
     /// A [`CaptureRangeEnd`], as text.
     RangeEnd,
+    /// A [`DeviceTimesMode`], as text.
+    DeviceTimes,
+    /// A [`Budget`], as text, or none.
+    Budget,
     /// What a flamegraph is divided by first: [`GroupBy`].
     Parts,
     /// Where spans are sent.
@@ -67,6 +73,8 @@ impl Kind {
             Kind::Size => "SIZE",
             Kind::Range => "RANGE",
             Kind::RangeEnd => "END",
+            Kind::Budget => "PERCENT|off",
+            Kind::DeviceTimes => "full|windows[=ON/MEAN]|off",
             Kind::Parts => "PART,…|none",
             Kind::Destination => "URL|env|off",
             Kind::OneOf(text) | Kind::Path(text) | Kind::Text(text) => text,
@@ -96,6 +104,8 @@ impl Kind {
             Kind::Size => ValueParser::new(max_size::parse),
             Kind::Range => ValueParser::new(range),
             Kind::RangeEnd => ValueParser::new(range_end),
+            Kind::Budget => ValueParser::new(budget),
+            Kind::DeviceTimes => ValueParser::new(device_times),
             Kind::Parts => ValueParser::new(GroupBy::parse),
             Kind::Destination | Kind::Text(_) => NonEmptyStringValueParser::new().into(),
             // An empty name is refused.
@@ -114,6 +124,8 @@ impl Kind {
                 value.trim().parse::<u64>().is_err().then(|| " is no whole number".to_owned())
             }
             Kind::Stacks => stacks(value).err().map(|why| format!(": {why}")),
+            Kind::Budget => budget(value).err().map(|why| format!(": {why}")),
+            Kind::DeviceTimes => device_times(value).err().map(|why| format!(": {why}")),
             Kind::Parts => GroupBy::parse(value).err().map(|why| format!(": {why}")),
             Kind::Interval => DeviceMetricsRequest::parse(value.trim()).err().map(|why| format!(": {why}")),
             _ if words.is_empty() || words.contains(&value) => None,
@@ -134,6 +146,8 @@ impl Kind {
             Kind::Size => max_size::parse(word).is_ok(),
             Kind::Range => range(word).is_ok(),
             Kind::RangeEnd => range_end(word).is_ok(),
+            Kind::Budget => budget(word).is_ok(),
+            Kind::DeviceTimes => device_times(word).is_ok(),
             Kind::Parts => GroupBy::parse(word).is_ok(),
             Kind::Destination | Kind::Path(_) | Kind::Text(_) => !word.is_empty() && !word.starts_with('-'),
         }
@@ -151,6 +165,16 @@ fn range(text: &str) -> Result<String, &'static str> {
 /// A value of [`Kind::RangeEnd`], as the library reads it.
 fn range_end(text: &str) -> Result<String, &'static str> {
     CaptureRangeEnd::parse(text).map(|_| text.to_owned())
+}
+
+/// A value of [`Kind::Budget`], as the library reads it.
+fn budget(text: &str) -> Result<String, &'static str> {
+    Budget::parse(text).map(|_| text.to_owned())
+}
+
+/// A value of [`Kind::DeviceTimes`], as the library reads it.
+fn device_times(text: &str) -> Result<String, &'static str> {
+    DeviceTimesMode::parse(text).map(|_| text.to_owned())
 }
 
 /// A value of [`Kind::Stacks`], as the library reads it.

@@ -96,10 +96,11 @@ impl Setting {
 }
 
 /// In the order of the help pages.
-pub static SETTINGS: [&Setting; 41] = [
+pub static SETTINGS: [&Setting; 42] = [
     &OUTPUT,
     &SWITCH,
     &DEVICE_TIMES,
+    &BUDGET,
     &GRAPH_TIMES,
     &DELIVERY,
     &CUPTI,
@@ -160,8 +161,20 @@ pub static DEVICE_TIMES: Setting = Setting {
     is_unmistakable: true,
     default: "full",
     help: "full: measure times on the device, with CUPTI; off: none",
-    details: "With off, counts and host times are exact all the same.",
-    ..Setting::new("GPUTRACE_DEVICE_TIMES", Kind::OneOf("full|off"), Reader::Library)
+    details: "windows: in samples, 10 ms on average every 100 ms; windows=ON/MEAN: such as 5ms/1s\n\
+              Between windows, after gaps of random length, operations have no device times.\n\
+              With windows and off, counts and host times are exact all the same.",
+    ..Setting::new("GPUTRACE_DEVICE_TIMES", Kind::DeviceTimes, Reader::Library)
+};
+
+pub static BUDGET: Setting = Setting {
+    option: Some("budget"),
+    is_unmistakable: true,
+    default: "off",
+    help: "The most that tracing may cost, in percent of the time: 0.5 to 50",
+    details: "Device times are taken in windows, as often as the cost allows that is measured meanwhile.\n\
+              Below 5 %, launches of graphs are timed as a whole. Counts and host times are exact.",
+    ..Setting::new("GPUTRACE_BUDGET", Kind::Budget, Reader::Library)
 };
 
 pub static GRAPH_TIMES: Setting = Setting {

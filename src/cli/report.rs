@@ -3,6 +3,7 @@
 use std::io;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use gputrace_collector::aggregate::WindowPlan;
 use gputrace_collector::flame::{Flame, StackPage};
 use gputrace_collector::report::PartReport;
 use gputrace_collector::report::named::{self, TableFormat};
@@ -49,6 +50,16 @@ pub fn command() -> Command {
         .args(tree_arguments())
         .args(options::GROUP_BY.argument().map(|group_by| group_by.requires("tree")))
         .args(selection::arguments())
+        .arg(
+            // For who checks the estimates of sessions by windows; scripts/check-windows does.
+            Arg::new("windows")
+                .long("windows")
+                .value_name("ON/MEAN[,SEED]")
+                .hide(true)
+                .value_parser(|text: &str| text.parse::<WindowPlan>())
+                .conflicts_with_all(["filter", "from", "to"])
+                .help("As windows would have recorded it: 10ms/100ms, and the number of a schedule"),
+        )
         .arg(fail_on::argument(Subject::Report))
         .arg(run::verbose())
         .arg(traces::argument())
@@ -120,7 +131,10 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     }
     let group_by = Given(matches).option(&options::GROUP_BY).unwrap_or_default();
     let flames = Flames { group_by, ..Flames::default() };
-    let read = traces::read_part(named.files()?, matches, &flames, |_| {})?;
+    let read = match matches.get_one::<WindowPlan>("windows") {
+        Some(plan) => traces::read_in_windows(named.files()?, *plan, &flames)?,
+        None => traces::read_part(named.files()?, matches, &flames, |_| {})?,
+    };
     let analysis = &read.analysis;
     let text = match (tables.is_empty(), format) {
         _ if is_tree => tree(matches, analysis.flame()),

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 use gputrace_collector::flame::{GroupBy, RangePosition};
+use gputrace_wire::budget::Budget;
+use gputrace_wire::windows::DeviceTimesMode;
 
 use crate::cli::failure::Failure;
 use crate::cli::given::Given;
@@ -83,6 +85,7 @@ impl Limits {
         let given = Given(matches);
         let flight = given.or_fail(&options::FLIGHT_RECORDER, seconds::parse)?;
         let max_bytes = given.or_fail(&options::MAX_SIZE, max_size::parse)?;
+        refuse_what_a_budget_cannot_pay(&given)?;
         // A flight recorder keeps the last part of a session in memory of its own limit, where the other
         // would keep the first.
         if flight.is_some() && max_bytes.is_some() {
@@ -93,6 +96,26 @@ impl Limits {
         }
         Ok(Limits { flight, max_bytes, part: RecordedPart::new(&given)? })
     }
+}
+
+/// A budget chooses by itself what has device times. A variable that makes no sense was warned about.
+fn refuse_what_a_budget_cannot_pay(given: &Given<'_>) -> Result<(), Failure> {
+    let text = |setting| given.raw(setting).map(|value| value.to_string_lossy().into_owned());
+    let is_given = text(&options::BUDGET).is_some_and(|text| matches!(Budget::parse(&text), Ok(Some(_))));
+    let contradicts = |setting, is_refused: fn(&str) -> bool| {
+        text(setting).filter(|value| is_given && is_refused(value)).map(|value| (given.name(setting), value))
+    };
+    let times = || {
+        let is_fixed =
+            |value: &str| !matches!(DeviceTimesMode::parse(value), Ok(DeviceTimesMode::Windows(_)) | Err(_));
+        contradicts(&options::DEVICE_TIMES, is_fixed)
+    };
+    let found = contradicts(&options::GRAPH_TIMES, |value| value == "node").or_else(times);
+    let Some((name, value)) = found else { return Ok(()) };
+    let budget = given.name(&options::BUDGET);
+    let failure = Failure::new(format!("{budget} and {name}={value} do not go together"));
+    let hint = "a budget decides what has device times; leave the other one out";
+    Err(failure.hint(hint).code(exit_code::USAGE))
 }
 
 impl Flames {

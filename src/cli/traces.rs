@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, value_parser};
-use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::aggregate::{Aggregates, WindowPlan, Windowed};
 use gputrace_collector::export::{Selected, Trace};
 use gputrace_collector::model::sink::Sink;
 use gputrace_collector::stream::replay::{Replay, read_traces};
@@ -132,6 +132,13 @@ pub fn read_as(
     let (mut replay, exit_code) = replay(paths, Aggregates::default())?;
     change(&mut replay.sink);
     Ok(Read { analysis: Analysis::new(&replay.totals, &replay.sink, flames), exit_code })
+}
+
+/// The same as windows of that plan would have recorded them.
+pub fn read_in_windows(paths: Vec<PathBuf>, plan: WindowPlan, flames: &Flames) -> Result<Read, Failure> {
+    let (mut replay, exit_code) = replay(paths, Windowed::new(plan, Aggregates::default()))?;
+    replay.totals.in_windows(&replay.sink.counts);
+    Ok(Read { analysis: Analysis::new(&replay.totals, &replay.sink.sink, flames), exit_code })
 }
 
 /// The same of the part of them that `matches` selects: a second reading adds up what is selected.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use gputrace_collector::session::Handle;
-use gputrace_wire::run_settings::{Frames, RunSettings};
+use gputrace_wire::run_settings::{Frames, RunSettings, TimesSetting};
 use serde_json::{Value, json};
 
 use crate::sampling::{DeviceMetricsRequest, SamplerHandle};
@@ -41,7 +41,7 @@ impl Change {
                     .map_err(|why| format!("{key}={value}: {why}; or off"));
             }
             STACKS => frames(value).map(|frames| RunSettings { stacks: Some(frames), ..nothing }),
-            DEVICE_TIMES => is_on(value).map(|is_on| RunSettings { device_times: Some(is_on), ..nothing }),
+            DEVICE_TIMES => times(value).map(|times| RunSettings { device_times: Some(times), ..nothing }),
             TORCH_OPS => is_on(value).map(|is_on| RunSettings { torch_ops: Some(is_on), ..nothing }),
             GRAPH_TIMES => {
                 return Err(format!(
@@ -65,6 +65,20 @@ fn is_on(value: &str) -> Result<bool, String> {
         "on" | "full" => Ok(true),
         "off" => Ok(false),
         _ => Err("the values are on and off".to_owned()),
+    }
+}
+
+fn times(value: &str) -> Result<TimesSetting, String> {
+    match value {
+        "windows" => Ok(TimesSetting::Windows),
+        _ if value.starts_with("windows=") => {
+            Err("windows have the lengths that the program was started with, or 10ms/100ms".to_owned())
+        }
+        _ => match is_on(value) {
+            Ok(true) => Ok(TimesSetting::On),
+            Ok(false) => Ok(TimesSetting::Off),
+            Err(_) => Err("the values are on, off and windows".to_owned()),
+        },
     }
 }
 
@@ -101,11 +115,12 @@ fn run_values(settings: RunSettings) -> serde_json::Map<String, Value> {
         (false, true) => "native",
         (false, false) => "off",
     });
-    let values = [
-        (STACKS, stacks),
-        (DEVICE_TIMES, settings.device_times.map(on_off)),
-        (TORCH_OPS, settings.torch_ops.map(on_off)),
-    ];
+    let times = settings.device_times.map(|times| match times {
+        TimesSetting::On => "on",
+        TimesSetting::Off => "off",
+        TimesSetting::Windows => "windows",
+    });
+    let values = [(STACKS, stacks), (DEVICE_TIMES, times), (TORCH_OPS, settings.torch_ops.map(on_off))];
     values.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value?)))).collect()
 }
 
@@ -174,7 +189,8 @@ mod tests {
             ("stacks=python,nvtx", "NVTX ranges stay"),
             ("stacks=python,python", "twice"),
             ("stacks=", "the values are"),
-            ("device-times=maybe", "device-times=maybe: the values are on and off"),
+            ("device-times=maybe", "device-times=maybe: the values are on, off and windows"),
+            ("device-times=windows=1ms/2ms", "windows have the lengths that the program was started with"),
             ("torch-ops=", "the values are on and off"),
         ] {
             let said = Change::parse(wrong).unwrap_err();
@@ -190,6 +206,8 @@ mod tests {
             "stacks=native",
             "stacks=off",
             "device-times=off",
+            "device-times=on",
+            "device-times=windows",
             "torch-ops=on",
         ] {
             let Ok(Change::Run(settings)) = Change::parse(text) else { panic!("{text}") };

@@ -199,6 +199,11 @@ fn commands_of_the_control_guide_run() {
 }
 
 #[test]
+fn commands_of_the_windows_guide_run() {
+    commands_run(include_str!("../../docs/guide/windows.md"), 3);
+}
+
+#[test]
 fn commands_of_the_exports_guide_run() {
     commands_run(include_str!("../../docs/guide/exports.md"), 15);
 }

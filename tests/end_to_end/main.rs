@@ -1,6 +1,7 @@
 //! End-to-end tests: programs of twenty lines run under the built tool on the simulated device,
 //! asserted through the command line. One module a subject.
 
+mod estimated_times;
 mod harness;
 
 mod auto_collect;
@@ -82,6 +83,7 @@ mod spans;
 mod surroundings;
 mod threads;
 mod tight_limits;
+mod timing_windows;
 mod top;
 mod torch_modules;
 mod torch_stacks;

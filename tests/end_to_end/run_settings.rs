@@ -233,7 +233,7 @@ fn what_cannot_be_set_is_refused_with_its_reason() {
     for (change, why) in [
         ("graph-times=node", "CUPTI crashes where it is switched while graphs exist"),
         ("colour=red", "the keys are stacks, device-times, torch-ops, device-metrics"),
-        ("device-times=5", "device-times=5: the values are on and off"),
+        ("device-times=5", "device-times=5: the values are on, off and windows"),
         ("stacks=nvtx", "NVTX ranges stay as the session began"),
     ] {
         let refused = ctl(session.pid(), &["set", change]).expect_code(2);

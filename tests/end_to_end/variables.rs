@@ -31,7 +31,7 @@ fn service_thread_reads_no_variable() {
 #[test]
 fn invalid_value_is_warned_about() {
     let traced = run_command("true").env("GPUTRACE_DEVICE_TIMES", "sometimes").succeed();
-    let expected = "gputrace: warning: GPUTRACE_DEVICE_TIMES=sometimes is not one of full, off; the default, full, holds\n";
+    let expected = "gputrace: warning: GPUTRACE_DEVICE_TIMES=sometimes: not full, off, windows or windows=ON/MEAN; the default, full, holds\n";
     assert!(traced.ended.stderr.starts_with(expected), "{}", traced.ended.stderr);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0  kind, cells, flags      8  start (ticks)      24  stack definition
-//!  4  api definition         16  duration (ticks)   28  zero
+//!  4  api definition         16  duration (ticks)   28  window
 //!                            20  correlation id     32  stream definition
 //! 36 … 59  by kind           60  status
 //! ```
@@ -28,6 +28,9 @@ pub struct Call {
     pub correlation: u32,
     pub stack: u32,
     pub stream: u32,
+    /// The window of device times that the call was made in: 2 × its number in the process, plus 1 if
+    /// something new triggered it; 0 for none. Only launches, copies and fills have one.
+    pub window: u32,
     /// The vendor's status code, 0 for success. A code past 16 bits must be written as 0xffff, so that no
     /// failure looks like success.
     pub status: u16,
@@ -177,6 +180,7 @@ impl Call {
         cell.put_u32(16, duration);
         cell.put_u32(20, self.correlation);
         cell.put_u32(24, self.stack);
+        cell.put_u32(28, self.window);
         cell.put_u32(32, self.stream);
         match self.detail {
             Detail::Launch(l) => {
@@ -271,6 +275,7 @@ impl Call {
             correlation: cell.u32_at(20),
             stack: cell.u32_at(24),
             stream: cell.u32_at(32),
+            window: cell.u32_at(28),
             status: cell.u16_at(60),
             detail,
         })
@@ -335,10 +340,10 @@ mod tests {
             (kind, detail) in detail(),
             flags in (0u8..16).prop_map(|f| f & !flag::LONG_DURATION),
             api: u32, start_ticks: u64, duration_ticks in 0u64..1 << 32,
-            ids: [u32; 3], status: u16,
+            ids: [u32; 4], status: u16,
         ) {
-            let [correlation, stack, stream] = ids;
-            let call = Call { kind, flags, api, start_ticks, duration_ticks, correlation, stack, stream, status, detail };
+            let [correlation, stack, stream, window] = ids;
+            let call = Call { kind, flags, api, start_ticks, duration_ticks, correlation, stack, stream, window, status, detail };
             prop_assert_eq!(Call::from_cell(&call.to_cell()), Some(call));
         }
 

@@ -13,6 +13,14 @@ pub mod tick {
     pub const INVARIANT_TSC: u32 = 2;
 }
 
+/// Why device times are switched.
+pub mod cause {
+    pub const ORDER: u8 = 0;
+    pub const SCHEDULED: u8 = 1;
+    /// Something new was launched while device times were off.
+    pub const TRIGGERED: u8 = 2;
+}
+
 /// The readings of every clock at one moment. One cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Anchor {
@@ -123,19 +131,46 @@ pub mod mark {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct DeviceTimes {
         pub is_on: bool,
+        /// One of [`super::cause`].
+        pub cause: u8,
+        /// Begin of a window: CUPTI's enable has returned. End: what has not returned is not in the window;
+        /// CUPTI's disable comes later. 0: since the process's session began.
         pub ticks: u64,
+        /// The window's number as in [`crate::call::Call::window`]; 0 for none.
+        pub window: u32,
+        /// How long windows are from here on, and the mean time from one's start to the next one's.
+        pub on_us: u32,
+        pub mean_us: u32,
+        /// Begin of a window: how long switching on took, and switching off at the end of the one before.
+        pub enable_ns: u32,
+        pub disable_ns: u32,
     }
 
     impl DeviceTimes {
         pub fn to_cell(&self) -> Cell {
             let mut cell = Cell::new(kind::DEVICE_TIMES, 1, 0);
             cell.put_u8(4, self.is_on.into());
+            cell.put_u8(5, self.cause);
             cell.put_u64(8, self.ticks);
+            cell.put_u32(16, self.window);
+            cell.put_u32(20, self.on_us);
+            cell.put_u32(24, self.mean_us);
+            cell.put_u32(28, self.enable_ns);
+            cell.put_u32(32, self.disable_ns);
             cell
         }
 
         pub fn from_cell(cell: &Cell) -> DeviceTimes {
-            DeviceTimes { is_on: cell.u8_at(4) != 0, ticks: cell.u64_at(8) }
+            DeviceTimes {
+                is_on: cell.u8_at(4) != 0,
+                cause: cell.u8_at(5),
+                ticks: cell.u64_at(8),
+                window: cell.u32_at(16),
+                on_us: cell.u32_at(20),
+                mean_us: cell.u32_at(24),
+                enable_ns: cell.u32_at(28),
+                disable_ns: cell.u32_at(32),
+            }
         }
     }
 }
@@ -157,7 +192,16 @@ mod tests {
         for is_on in [false, true] {
             let recording = Recording { is_on, ticks: 11 };
             assert_eq!(Recording::from_cell(&recording.to_cell()), recording);
-            let times = DeviceTimes { is_on, ticks: 1 << 40 };
+            let times = DeviceTimes {
+                is_on,
+                cause: cause::TRIGGERED,
+                ticks: 1 << 40,
+                window: 12,
+                on_us: 13,
+                mean_us: 14,
+                enable_ns: 15,
+                disable_ns: 16,
+            };
             assert_eq!(DeviceTimes::from_cell(&times.to_cell()), times);
         }
     }

@@ -61,10 +61,25 @@ pub enum Counter {
     CaptureRangesWanted = 26,
     CaptureRangesBegun = 27,
     CaptureRangesEnded = 28,
+    /// Windows of device times that opened, and those of them that something new triggered.
+    Windows = 29,
+    WindowsTriggered = 30,
+    /// How long CUPTI took to switch on and off for them, in all.
+    SwitchOnNs = 31,
+    SwitchOffNs = 32,
+    /// The time over which a budget was kept, or not, and what tracing was allowed to cost in it.
+    BudgetWallNs = 33,
+    BudgetAllowedNs = 34,
+    /// What tracing cost in it, as measured: hooks and CUPTI's callbacks, CUPTI's records, switches.
+    BudgetHooksNs = 35,
+    BudgetRecordsNs = 36,
+    BudgetSwitchesNs = 37,
+    /// The time in which windows had the least part of the time that they can have.
+    BudgetLeastNs = 38,
 }
 
 impl Counter {
-    pub const COUNT: usize = 29;
+    pub const COUNT: usize = 39;
 
     pub const ALL: [Counter; Self::COUNT] = [
         Counter::NoRing,
@@ -96,6 +111,16 @@ impl Counter {
         Counter::CaptureRangesWanted,
         Counter::CaptureRangesBegun,
         Counter::CaptureRangesEnded,
+        Counter::Windows,
+        Counter::WindowsTriggered,
+        Counter::SwitchOnNs,
+        Counter::SwitchOffNs,
+        Counter::BudgetWallNs,
+        Counter::BudgetAllowedNs,
+        Counter::BudgetHooksNs,
+        Counter::BudgetRecordsNs,
+        Counter::BudgetSwitchesNs,
+        Counter::BudgetLeastNs,
     ];
 
     /// The reason as reports print it.
@@ -130,6 +155,16 @@ impl Counter {
             Counter::CaptureRangesWanted => "capture_ranges_wanted",
             Counter::CaptureRangesBegun => "capture_ranges_begun",
             Counter::CaptureRangesEnded => "capture_ranges_ended",
+            Counter::Windows => "windows",
+            Counter::WindowsTriggered => "windows_triggered",
+            Counter::SwitchOnNs => "switch_on_ns",
+            Counter::SwitchOffNs => "switch_off_ns",
+            Counter::BudgetWallNs => "budget_wall_ns",
+            Counter::BudgetAllowedNs => "budget_allowed_ns",
+            Counter::BudgetHooksNs => "budget_hooks_ns",
+            Counter::BudgetRecordsNs => "budget_records_ns",
+            Counter::BudgetSwitchesNs => "budget_switches_ns",
+            Counter::BudgetLeastNs => "budget_least_ns",
         }
     }
 
@@ -152,6 +187,16 @@ impl Counter {
                 | Counter::CaptureRangesWanted
                 | Counter::CaptureRangesBegun
                 | Counter::CaptureRangesEnded
+                | Counter::Windows
+                | Counter::WindowsTriggered
+                | Counter::SwitchOnNs
+                | Counter::SwitchOffNs
+                | Counter::BudgetWallNs
+                | Counter::BudgetAllowedNs
+                | Counter::BudgetHooksNs
+                | Counter::BudgetRecordsNs
+                | Counter::BudgetSwitchesNs
+                | Counter::BudgetLeastNs
         )
     }
 }

@@ -20,6 +20,7 @@
 compile_error!("the format is little endian and shared words are touched as they stand");
 
 pub mod atomic;
+pub mod budget;
 pub mod call;
 pub mod caller;
 pub mod capture_range;
@@ -36,6 +37,7 @@ pub mod reported;
 pub mod ring;
 pub mod run_settings;
 pub mod segment;
+pub mod windows;
 
 /// Major version: readers refuse any other. Bumped when an existing field changes meaning.
 pub const VERSION_MAJOR: u16 = 1;

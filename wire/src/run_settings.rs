@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  bits 8–31  the order's number
-//!       7     0
+//!       7     device times in windows; of the two bits of device times, at most one is set
 //!       4–6   which of these are given: stacks, device times, torch ops
 //!       0–3   the values: Python's frames, native frames, device times, torch ops
 //! ```
@@ -14,11 +14,20 @@ pub struct Frames {
     pub native: bool,
 }
 
+/// Which operations get device times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TimesSetting {
+    On,
+    Off,
+    /// Those launched in windows, of the lengths that the process was started with.
+    Windows,
+}
+
 /// Settings; `None` where an order leaves one as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RunSettings {
     pub stacks: Option<Frames>,
-    pub device_times: Option<bool>,
+    pub device_times: Option<TimesSetting>,
     pub torch_ops: Option<bool>,
 }
 
@@ -29,6 +38,7 @@ const TORCH_OPS: u32 = 8;
 const STACKS_GIVEN: u32 = 16;
 const DEVICE_TIMES_GIVEN: u32 = 32;
 const TORCH_OPS_GIVEN: u32 = 64;
+const WINDOWS: u32 = 128;
 /// The lowest bit of the order's number.
 const NUMBER: u32 = 8;
 
@@ -38,7 +48,8 @@ impl RunSettings {
         let frames = self.stacks.unwrap_or_default();
         bit(frames.python, PYTHON)
             | bit(frames.native, NATIVE)
-            | bit(self.device_times == Some(true), DEVICE_TIMES)
+            | bit(self.device_times == Some(TimesSetting::On), DEVICE_TIMES)
+            | bit(self.device_times == Some(TimesSetting::Windows), WINDOWS)
             | bit(self.torch_ops == Some(true), TORCH_OPS)
             | bit(self.stacks.is_some(), STACKS_GIVEN)
             | bit(self.device_times.is_some(), DEVICE_TIMES_GIVEN)
@@ -49,9 +60,14 @@ impl RunSettings {
     pub fn from_word(word: u32) -> RunSettings {
         let is_set = |bit: u32| word & bit != 0;
         let frames = Frames { python: is_set(PYTHON), native: is_set(NATIVE) };
+        let device_times = match (is_set(WINDOWS), is_set(DEVICE_TIMES)) {
+            (true, _) => TimesSetting::Windows,
+            (false, true) => TimesSetting::On,
+            (false, false) => TimesSetting::Off,
+        };
         RunSettings {
             stacks: is_set(STACKS_GIVEN).then_some(frames),
-            device_times: is_set(DEVICE_TIMES_GIVEN).then_some(is_set(DEVICE_TIMES)),
+            device_times: is_set(DEVICE_TIMES_GIVEN).then_some(device_times),
             torch_ops: is_set(TORCH_OPS_GIVEN).then_some(is_set(TORCH_OPS)),
         }
     }
@@ -82,10 +98,12 @@ mod tests {
         let off = RunSettings { stacks: Some(Frames::default()), ..RunSettings::default() };
         let full = RunSettings {
             stacks: Some(Frames { python: true, native: true }),
-            device_times: Some(false),
+            device_times: Some(TimesSetting::Off),
             torch_ops: Some(true),
         };
-        for settings in [off, full, RunSettings::default()] {
+        let windows = RunSettings { device_times: Some(TimesSetting::Windows), ..full };
+        let on = RunSettings { device_times: Some(TimesSetting::On), ..full };
+        for settings in [off, full, windows, on, RunSettings::default()] {
             assert_eq!(RunSettings::from_word(settings.to_word()), settings);
         }
         let first = full.next_order(0);

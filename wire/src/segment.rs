@@ -95,7 +95,13 @@ pub struct RingHeader {
     pub data_offset: AtomicU64,
     /// A power of two; fixed at creation.
     pub capacity_cells: AtomicU64,
-    pad: [AtomicU64; 5],
+    /// Sampled launch calls inside and outside of windows of device times, and their total duration; only
+    /// the owning thread writes these.
+    pub inside_calls: AtomicU64,
+    pub inside_ticks: AtomicU64,
+    pub outside_calls: AtomicU64,
+    pub outside_ticks: AtomicU64,
+    pad: [AtomicU64; 1],
 
     /// The producer's cache line: only the owning thread writes it.
     pub head: AtomicU64,
@@ -106,7 +112,11 @@ pub struct RingHeader {
     /// The number of hooks whose own cost was measured, and their total cost.
     pub sampled_hooks: AtomicU64,
     pub sampled_ticks: AtomicU64,
-    pad2: [AtomicU64; 3],
+    /// Launches made in windows of device times, and CUPTI's correlation id for the last of them, or for the
+    /// last call that was marked after it.
+    pub window_launches: AtomicU64,
+    pub window_latest: AtomicU64,
+    pad2: [AtomicU64; 1],
 
     /// The consumer's cache line.
     pub tail: AtomicU64,

@@ -1,11 +1,12 @@
 //! The sink: divides calls and operations among the aggregates.
 
 use gputrace_wire::call::Detail;
-use gputrace_wire::cell::kind;
+use gputrace_wire::cell::{flag, kind};
 
 use crate::aggregate::{
-    Anomalies, CallClass, Calls, Devices, Failures, GraphKey, Graphs, Kernels, LaunchStacks, LaunchTimes,
-    Leaf, NO_DEVICE, Owner, PeerCopies, SampledDevices, StackKey, Stacks, StepWatch, Streams, Transfers,
+    Anomalies, CallClass, Calls, Devices, Estimates, Failures, GraphKey, Graphs, Kernels, LaunchStacks,
+    LaunchTimes, Leaf, NO_DEVICE, Owner, PeerCopies, SampledDevices, StackKey, Stacks, StepWatch, Streams,
+    Transfers,
 };
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::memory::MemoryLedger;
@@ -37,6 +38,8 @@ pub struct Aggregates {
     pub steps: StepWatch,
     /// Executed operations that were nodes of a graph launch.
     pub graph_node_calls: u64,
+    /// What operations without device times may have taken; only where a part of the time had them.
+    pub estimates: Option<Box<Estimates>>,
 }
 
 impl Sink for Aggregates {
@@ -55,6 +58,16 @@ impl Sink for Aggregates {
         let key = StackKey::of_call(call, definitions);
         self.host_stacks.add_at(key, Some(call.duration_ns), begins);
         self.steps.call(call, CallClass::of(call), &key, &self.host_stacks);
+        if call.window != 0 && self.estimates.is_none() {
+            self.estimates = Some(Box::new(Estimates::new(&self.device_stacks)));
+        }
+        if let Some(estimates) = &mut self.estimates
+            && call.kind == kind::GRAPH_LAUNCH
+            && call.status == 0
+            && call.flags & (flag::CAPTURED | flag::UNTIMED) == 0
+        {
+            estimates.graph_launch(call, definitions);
+        }
     }
 
     #[inline]
@@ -93,7 +106,16 @@ impl Sink for Aggregates {
                 Leaf::Graph(graph)
             }
         };
-        self.device_stacks.add(key_of(operation, leaf), duration_ns);
+        let key = key_of(operation, leaf);
+        if self.estimates.is_none()
+            && operation.call.as_ref().is_some_and(|call| call.flags & flag::UNTIMED != 0 || call.window != 0)
+        {
+            self.estimates = Some(Box::new(Estimates::new(&self.device_stacks)));
+        }
+        if let Some(estimates) = &mut self.estimates {
+            estimates.operation(operation, key, definitions);
+        }
+        self.device_stacks.add(key, duration_ns);
         self.steps.operation(operation);
     }
 

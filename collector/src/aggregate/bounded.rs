@@ -30,6 +30,10 @@ impl<K: Copy + Eq + Hash + Ord, V, const ROWS_MAX: usize> Bounded<K, V, ROWS_MAX
         self.0.get(key)
     }
 
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.0.get_mut(key)
     }

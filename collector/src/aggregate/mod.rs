@@ -11,6 +11,7 @@ mod busy;
 mod calls;
 mod devices;
 mod durations;
+mod estimates;
 mod failure;
 mod failures;
 mod graphs;
@@ -34,6 +35,10 @@ pub use busy::Busy;
 pub use calls::{CallAggregate, CallClass, CallKey, Calls};
 pub use devices::{DeviceAggregate, DeviceTime, Devices};
 pub use durations::Durations;
+pub use estimates::{
+    DrawnWindows, Estimate, EstimateKey, EstimatedRow, Estimates, Estimation, KeyWork, RunningMeans,
+    WindowCounts, WindowPlan, WindowSchedule, Windowed,
+};
 pub use failure::{Failure, FailureKey};
 pub use failures::Failures;
 pub use graphs::{GraphAggregate, GraphKey, Graphs};

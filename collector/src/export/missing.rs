@@ -11,6 +11,11 @@ pub(super) fn missing(totals: &Totals) -> Vec<String> {
     if !losses.is_empty() {
         lines.push(format!("the recording is incomplete; it lost: {}", losses.join(", ")));
     }
+    let (timed, all) = (totals.counts.timed, totals.counts.on_devices());
+    if totals.any_in_windows || totals.counts.switched_off > 0 {
+        let of = format!("{timed} of {all} operations");
+        lines.push(format!("device times were taken for a part of the time: {of} have them"));
+    }
     if let count @ 1.. = totals.unrecorded.len() {
         lines.push(format!("processes that could not be recorded: {count}"));
     }

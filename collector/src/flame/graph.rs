@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
+use rustc_hash::FxHashMap;
+
+use crate::aggregate::{Aggregates, EstimatedRow, Estimation, Leaf, Owner, StackKey, Weight};
 use crate::flame::code::CodeFrames;
+use crate::flame::estimated::FlameEstimate;
 use crate::flame::frames::{Frame, FrameKind, entry_name};
 use crate::flame::group_by::{GroupBy, GroupFrames, GroupKey, has_call};
 use crate::flame::memory::MemoryWeight;
@@ -48,6 +51,8 @@ pub struct Flame {
     pub weight: FlameWeight,
     /// The share of executed operations that have device times.
     pub coverage: f64,
+    /// Where only a part of the operations has device times; the weights contain it.
+    pub estimate: Option<FlameEstimate>,
     /// How long was recorded, if not all the time.
     pub recorded: Option<String>,
     /// Whether it is of a part of the trace only.
@@ -74,8 +79,15 @@ impl Flame {
             true => (FlameWeight::Device, &aggregates.device_stacks),
             false => (FlameWeight::Host, &aggregates.host_stacks),
         };
+        let estimation = match weight {
+            FlameWeight::Device => aggregates.estimates.as_deref().map(Estimation::new),
+            _ => None,
+        };
         let mut weights = stacks.sorted();
         weights.retain(|(_, weight)| weight.timed > 0);
+        let rows = estimation.iter().flat_map(|estimation| estimation.rows());
+        let rows = || rows.clone().filter(|row| row.ns.is_some());
+        weights.extend(rows().map(|row| (row.key, row.weight())));
         let Labels { processes, kernels, stacks } = labels;
         let groups = GroupFrames::new(group_by, processes, aggregates, weights.iter().map(|(key, _)| key));
         let mut code = match group_by.has(GroupKey::Module) {
@@ -84,11 +96,25 @@ impl Flame {
         };
         let mut ranges = RangeFrames::new(processes, position);
         let mut lines: BTreeMap<Vec<Frame>, Weight> = BTreeMap::new();
-        for (key, weight) in weights {
+        let mut estimated: FxHashMap<StackKey, Vec<Frame>> = FxHashMap::default();
+        let measured = weights.len() - rows().count();
+        for (at, (key, weight)) in weights.into_iter().enumerate() {
             let first = groups.of(&key, code.modules(key.process, key.stack));
             let frames = frames(first, &key, processes, &mut code, &mut ranges, kernels);
+            if at >= measured {
+                estimated.insert(key, frames.clone());
+            }
             lines.entry(frames).or_default().add(weight);
         }
+        let lines: Vec<FlameLine> = lines
+            .into_iter()
+            .map(|(frames, Weight { ns, timed, .. })| FlameLine { frames, ns, calls: timed })
+            .collect();
+        let line_of = |row: &EstimatedRow| {
+            let frames = estimated.get(&row.key)?;
+            lines.binary_search_by(|line| line.frames.cmp(frames)).ok()
+        };
+        let estimate = estimation.as_ref().map(|all| FlameEstimate::new(all, &lines, line_of));
         let command = totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
         Flame {
             program: short_command(command),
@@ -97,10 +123,8 @@ impl Flame {
             coverage: totals.counts.device_time_coverage(),
             recorded: recorded_part(totals),
             is_part: false,
-            lines: lines
-                .into_iter()
-                .map(|(frames, Weight { ns, timed, .. })| FlameLine { frames, ns, calls: timed })
-                .collect(),
+            estimate,
+            lines,
         }
     }
 
@@ -119,7 +143,13 @@ impl Flame {
             (0, FlameWeight::Idle { .. }) => "No idle time of a GPU is known".to_owned(),
             (0, _) if self.is_part => "No CUDA work in this part of the trace".to_owned(),
             (0, _) => "No CUDA work was recorded".to_owned(),
-            (ns, FlameWeight::Device) => format!("{} of GPU time{simulated}", duration(ns)),
+            (ns, FlameWeight::Device) => match &self.estimate {
+                Some(estimate) => {
+                    let error = percent(estimate.total.error_ns / ns as f64);
+                    format!("{} of GPU time, estimated ±{error}{simulated}", duration(ns))
+                }
+                None => format!("{} of GPU time{simulated}", duration(ns)),
+            },
             (ns, FlameWeight::Idle { .. }) => {
                 format!("{} of idle GPU time between operations{simulated}", duration(ns))
             }
@@ -163,6 +193,12 @@ impl Flame {
         }
         if matches!(self.weight, FlameWeight::Device | FlameWeight::Idle { .. }) && self.coverage < 1.0 {
             text += &format!(" · device times of {} of the operations", percent(self.coverage));
+        }
+        if let Some(unmeasured @ 1..) = self.estimate.as_ref().map(|estimate| estimate.total.unmeasured) {
+            text += &match unmeasured {
+                1 => " · 1 is not in it, for none like it was timed".to_owned(),
+                many => format!(" · {} are not in it, for none like them was timed", count(many)),
+            };
         }
         if let Some(recorded) = self.recorded.as_ref().filter(|_| !self.is_of_memory()) {
             text += &format!(" · recorded {recorded}");

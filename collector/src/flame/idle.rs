@@ -62,6 +62,7 @@ impl Flame {
             simulated: totals.simulated,
             weight: FlameWeight::Idle { outside_ns },
             coverage: totals.counts.device_time_coverage(),
+            estimate: None,
             recorded: recorded_part(totals),
             is_part: false,
             lines: lines

@@ -74,6 +74,7 @@ impl Flame {
             simulated: totals.simulated,
             weight: FlameWeight::Memory(weight),
             coverage: 1.0,
+            estimate: None,
             recorded: None,
             is_part: false,
             lines: lines

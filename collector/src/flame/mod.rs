@@ -8,6 +8,7 @@ mod bars;
 mod code;
 mod colours;
 mod difference;
+mod estimated;
 mod folded;
 mod frames;
 mod graph;

@@ -24,6 +24,9 @@ const CELL: f64 = 7.3;
 const STYLE: &str = include_str!("drawing.css");
 const SCRIPT: &str = include_str!("drawing.js");
 
+/// Bars whose weight is an estimate with a large error.
+const UNSURE_RULE: &str = ".unsure{fill-opacity:0.55;stroke-dasharray:3 2}\n";
+
 /// What is around the bars.
 pub(super) struct Head {
     pub title: String,
@@ -49,20 +52,37 @@ impl Flame {
         let total_ns = self.total_ns();
         let (bars, left_out) = drawn_bars(&self.lines);
         let kinds: BTreeSet<FrameKind> = bars.iter().filter_map(|bar| Some(bar.frame?.kind)).collect();
-        let head = Head {
+        let is_unsure =
+            |bar: &Bar<'_>| self.estimate.as_ref().is_some_and(|estimate| estimate.is_unsure(bar));
+        let mut head = Head {
             title: self.title(),
             subtitle: self.subtitle(),
             rules: colours::rules(&kinds),
             legend: kinds.iter().map(|&kind| (colours::class(kind, ""), colours::label(kind))).collect(),
         };
+        if bars.iter().any(is_unsure) {
+            head.rules += UNSURE_RULE;
+            head.legend.push(("root unsure".to_owned(), "error over 10%"));
+        }
         drawing(&head, &bars, left_out, total_ns, |bar| {
             let (class, kind) = match bar.frame {
                 Some(frame) => (colours::class(frame.kind, &frame.text), colours::label(frame.kind)),
                 None => ("root".to_owned(), "root"),
             };
             let share = percent(of_all(bar.ns, total_ns));
-            let figures = format!("{}, {share}, {}", self.amount(bar.ns), self.counted(bar.calls));
-            Painted { class, figures, kind: kind.to_owned() }
+            let error = match self.estimate.as_ref().map(|estimate| estimate.error_share(bar)) {
+                Some(error) if error > 0.0 => format!(" ±{}", percent(error)),
+                _ => String::new(),
+            };
+            let figures = format!("{}{error}, {share}, {}", self.amount(bar.ns), self.counted(bar.calls));
+            match is_unsure(bar) {
+                true => Painted {
+                    class: class + " unsure",
+                    figures: format!("~{figures}"),
+                    kind: kind.to_owned(),
+                },
+                false => Painted { class, figures, kind: kind.to_owned() },
+            }
         })
     }
 }

@@ -141,6 +141,7 @@ pub(super) fn graph(lines: Vec<(Vec<String>, u64)>) -> Flame {
         simulated: false,
         weight: FlameWeight::Device,
         coverage: 1.0,
+        estimate: None,
         recorded: None,
         is_part: false,
         lines: lines.into_iter().map(line).collect(),

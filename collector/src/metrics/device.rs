@@ -33,6 +33,8 @@ pub struct DeviceMetrics {
     pub filled: Total<u64>,
     pub fills: Distribution,
     pub graphs: Distribution,
+    /// Of operations without device times; in seconds.
+    pub estimated: Total<f64>,
 }
 
 #[derive(Debug)]
@@ -52,6 +54,7 @@ impl DeviceMetrics {
             filled: Total::default(),
             fills: Distribution::seconds(),
             graphs: Distribution::seconds(),
+            estimated: Total::default(),
         }
     }
 
@@ -95,5 +98,6 @@ impl DeviceMetrics {
         page.count(&i::FILLED, &attributes, &mut self.filled);
         page.histogram(&i::FILL_DURATION, &attributes, &mut self.fills);
         page.histogram(&i::GRAPH_DURATION, &attributes, &mut self.graphs);
+        page.time(&i::ESTIMATED, &attributes, &mut self.estimated);
     }
 }

@@ -39,6 +39,7 @@ instruments! {
     FILLED = "gpu.cuda.memset.bytes" Counter "By" "Bytes that memsets filled";
     FILL_DURATION = "gpu.cuda.memset.duration" Histogram "s" "How long memsets took on the device";
     GRAPH_DURATION = "gpu.cuda.graph.duration" Histogram "s" "How long graphs took that were timed as a whole";
+    ESTIMATED = "gpu.cuda.time.estimated" Counter "s" "Estimated device time of operations without device times, by the mean of those like them so far";
     ALLOCATED = "gpu.cuda.memory.allocations" Counter "By" "Bytes allocated";
     ALLOCATIONS = "gpu.cuda.memory.allocation.calls" Counter "" "Allocations that succeeded";
     FREED = "gpu.cuda.memory.free.bytes" Counter "By" "Bytes freed, of allocations that were seen";

@@ -107,9 +107,9 @@ impl Page {
         }
     }
 
-    pub fn time(&mut self, instrument: &Instrument, total: &mut Total<f64>) {
+    pub fn time(&mut self, instrument: &Instrument, attributes: &[Attribute], total: &mut Total<f64>) {
         if let Some(seconds) = total.report(self.temporality(instrument)) {
-            self.number(instrument, &[], Number::AsDouble(seconds));
+            self.number(instrument, attributes, Number::AsDouble(seconds));
         }
     }
 

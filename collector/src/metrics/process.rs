@@ -7,7 +7,7 @@ use gputrace_wire::caller::Caller;
 use gputrace_wire::cell::{flag, kind};
 use gputrace_wire::counter::Counter;
 
-use crate::aggregate::CallClass;
+use crate::aggregate::{CallClass, RunningMeans};
 use crate::batch::{ProcessBegin, SessionBegin};
 use crate::failed_calls::{self, Category, has_failed};
 use crate::memory::REGISTERED;
@@ -75,6 +75,8 @@ pub struct ProcessMetrics {
     errors: Errors,
     devices: Vec<DeviceMetrics>,
     kernels: Option<TopKernels>,
+    /// Only where a part of the operations has device times.
+    means: Option<Box<RunningMeans>>,
     dropped: BTreeMap<&'static str, Total<u64>>,
     hooked: Total<u64>,
     hook_seconds: Total<f64>,
@@ -107,6 +109,7 @@ impl ProcessMetrics {
             errors: BTreeMap::new(),
             devices: Vec::new(),
             kernels: TopKernels::new(settings.kernels),
+            means: None,
             dropped: BTreeMap::new(),
             hooked: Total::default(),
             hook_seconds: Total::default(),
@@ -177,6 +180,11 @@ impl ProcessMetrics {
         let (seed, callers, number) = (self.seed, &self.callers, self.operations);
         let at = index_of(&mut self.devices, operation.device);
         let Some(device) = self.devices.get_mut(at) else { return };
+        if RunningMeans::concerns(operation)
+            && let Some(ns) = self.means.get_or_insert_default().operation(operation)
+        {
+            device.estimated.add(ns / 1e9);
+        }
         let timing = operation.timing;
         let Timing { start_ns, duration_ns } = timing.unwrap_or(Timing { start_ns: 0, duration_ns: 0 });
         let is_span = self.sampling.is_candidate(duration_ns);
@@ -281,10 +289,10 @@ impl ProcessMetrics {
             page.count(&i::DROPPED, &[("gputrace.reason", Value::text(reason))], dropped);
         }
         page.count(&i::HOOKED, &[], &mut self.hooked);
-        page.time(&i::HOOK_TIME, &mut self.hook_seconds);
+        page.time(&i::HOOK_TIME, &[], &mut self.hook_seconds);
         page.count(&i::RECORDS, &[], &mut self.records);
-        page.time(&i::RECORD_TIME, &mut self.record_seconds);
-        page.time(&i::WAITED_TIME, &mut self.waited_seconds);
+        page.time(&i::RECORD_TIME, &[], &mut self.record_seconds);
+        page.time(&i::WAITED_TIME, &[], &mut self.waited_seconds);
         Some(page)
     }
 

@@ -17,7 +17,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, ExponentialHistogramDataPoint, NumberDataPoint,
 };
 
-use crate::aggregate::Aggregates;
+use crate::aggregate::{Aggregates, Windowed};
 use crate::batch::{Batch, Counters, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::metrics::instruments;
 use crate::metrics::{MetricJson, Metrics, MetricsReceiver, Preference, Settings, Temporality};
@@ -395,4 +395,24 @@ fn metrics_page_lists_every_instrument() {
     let rows =
         page.lines().filter(|line| line.starts_with("| `gpu") && line.matches('|').count() > 4).count();
     assert_eq!(rows, instruments::ALL.len(), "a row too many");
+}
+
+/// Without device times for a part of the operations, a counter of its own has what these probably took.
+#[test]
+fn time_of_operations_without_device_times_is_estimated_apart() {
+    let batches = fixture("pytorch-h200.gputrace");
+    let plan = "10ms/30ms,5".parse().unwrap();
+    let mut requests = Vec::new();
+    let metrics = Metrics::new(|request| requests.push(request), Settings::default());
+    let mut model = Model::new(Windowed::new(plan, metrics));
+    batches.iter().for_each(|batch| model.consume(batch));
+    let _ = model.finish().1.sink.finish();
+    let (windowed, all) = (last(&requests), last(&emitted(&batches, Settings::default())));
+    let estimated = sum(&windowed, "gpu.cuda.time.estimated", "").1;
+    let measured = |of| sum(of, "gpu.cuda.kernel.duration", "").1;
+    assert!(estimated > 0.0 && estimated < measured(&all), "{estimated}");
+    assert!(measured(&windowed) > 0.0 && measured(&windowed) < measured(&all));
+    assert_eq!(sum(&all, "gpu.cuda.time.estimated", ""), (0, 0.0));
+    let executed = |of| sum(of, "gpu.cuda.kernel.executions", "").1;
+    assert_eq!(executed(&windowed), executed(&all));
 }

@@ -36,6 +36,10 @@ impl<T: Copy + PartialOrd + Default> Total<T> {
 }
 
 impl Total<f64> {
+    pub fn add(&mut self, more: f64) {
+        self.now += more;
+    }
+
     pub fn report(&mut self, temporality: Temporality) -> Option<f64> {
         match temporality {
             Temporality::Cumulative => (self.now > 0.0).then_some(self.now),

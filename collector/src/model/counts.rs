@@ -136,6 +136,20 @@ impl Counts {
         }
     }
 
+    /// Counts the operations of `new` where those of `old` were counted.
+    pub(super) fn replace_operations(&mut self, old: &Counts, new: &Counts) {
+        let counts = [
+            (&mut self.executed, old.executed, new.executed),
+            (&mut self.timed, old.timed, new.timed),
+            (&mut self.device_ns, old.device_ns, new.device_ns),
+            (&mut self.switched_off, old.switched_off, new.switched_off),
+            (&mut self.device_only, old.device_only, new.device_only),
+        ];
+        for (count, old, new) in counts {
+            *count = count.saturating_sub(old).saturating_add(new);
+        }
+    }
+
     /// The number of entries of a kind, one of [`gputrace_wire::cell::kind`].
     pub fn entries(&self, kind: u16) -> u64 {
         self.by_kind.get(usize::from(kind)).copied().unwrap_or(0)

@@ -34,6 +34,8 @@ pub struct HostCall {
     pub stream: u32,
     /// The vendor's status code; 0 is success.
     pub status: u16,
+    /// The window of device times that it was made in, as in [`gputrace_wire::call::Call::window`].
+    pub window: u32,
     pub detail: Detail,
     /// What the thread did before, for calls that execute something.
     pub before: Before,

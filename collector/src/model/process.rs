@@ -239,6 +239,7 @@ impl ProcessState {
             caller: ring.caller,
             stream: call.stream,
             status: call.status,
+            window: call.window,
             detail: call.detail,
             before: Before::default(),
         };
@@ -309,6 +310,7 @@ impl ProcessState {
             caller: 0,
             stream: 0,
             status: call.status,
+            window: call.window,
             detail: call.detail,
             before: Default::default(),
         };

@@ -12,6 +12,9 @@ pub struct RecordingIntervals {
     changes: Vec<(bool, u64)>,
     /// Changes beyond those that are kept.
     pub left_out: u64,
+    /// Since when the window lasts that is not kept, and how long those did that ended.
+    window_since: Option<u64>,
+    pub beyond_ns: u64,
 }
 
 impl RecordingIntervals {
@@ -25,8 +28,30 @@ impl RecordingIntervals {
         self.changes.insert(index, (is_on, at_ns));
     }
 
+    /// The same of windows. Those beyond the ones that are kept are summed.
+    pub(super) fn window_changes(&mut self, is_on: bool, at_ns: u64) {
+        let is_full = self.changes.len() + 2 > CHANGES_MAX;
+        match self.window_since {
+            Some(since_ns) if !is_on => {
+                self.window_since = None;
+                self.left_out += 1;
+                self.beyond_ns = self.beyond_ns.saturating_add(at_ns.saturating_sub(since_ns));
+            }
+            _ if is_on && is_full => {
+                self.left_out += 1;
+                self.window_since = Some(at_ns);
+            }
+            _ => self.changes(is_on, at_ns),
+        }
+    }
+
     pub fn was_paused(&self) -> bool {
         self.changes.iter().any(|(is_on, _)| !is_on)
+    }
+
+    /// A number for the interval that contains `at_ns`, which no other interval has.
+    pub fn number_at(&self, at_ns: u64) -> u32 {
+        self.changes.partition_point(|(_, change_ns)| *change_ns <= at_ns) as u32
     }
 
     /// The intervals of a process that was traced from `begin_ns` to `end_ns`.
@@ -129,6 +154,21 @@ mod tests {
         assert_eq!(recording.between(10, 100), [(10, 20), (40, 70)]);
         recording.changes(true, 90);
         assert_eq!(recording.between(10, 100), [(10, 20), (40, 70), (90, 100)]);
+    }
+
+    #[test]
+    fn windows_beyond_those_that_are_kept_are_summed() {
+        let mut timed = RecordingIntervals::default();
+        timed.window_changes(false, 0);
+        for window in 1..=CHANGES_MAX as u64 {
+            timed.window_changes(true, window * 100);
+            timed.window_changes(false, window * 100 + 10);
+        }
+        let kept = timed.between(0, u64::MAX);
+        let all_ns = kept.iter().map(|(from, to)| to - from).sum::<u64>() + timed.beyond_ns;
+        assert_eq!(all_ns, CHANGES_MAX as u64 * 10);
+        assert_eq!(kept.len() as u64 + timed.left_out / 2, CHANGES_MAX as u64);
+        assert!(timed.changes.len() <= CHANGES_MAX);
     }
 
     #[test]

@@ -140,6 +140,18 @@ impl Totals {
         (self.evicted, self.untimed, self.cost) = Default::default();
     }
 
+    /// Replaces the counts of operations, by process, by those of the same recording with device times in
+    /// windows.
+    pub fn in_windows(&mut self, counted: &BTreeMap<u32, Counts>) {
+        self.any_in_windows = true;
+        for process in &mut self.processes {
+            let Some(of) = counted.get(&process.number) else { continue };
+            self.counts.replace_operations(&process.counts, of);
+            let before = process.counts.clone();
+            process.counts.replace_operations(&before, of);
+        }
+    }
+
     /// Adds a process to all sums.
     pub(super) fn add(&mut self, process: &Process) {
         process.lost().for_each(|(reason, count)| self.lose(reason, count));

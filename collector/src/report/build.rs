@@ -16,13 +16,14 @@ use crate::model::definitions::Device;
 use crate::model::recording::is_without_gaps;
 use crate::model::{Evicted, Loss, Process, Totals};
 use crate::report::IdleReport;
+use crate::report::estimated::ReportEstimates;
 use crate::report::json::*;
 use crate::report::{
     DeviceMetricsReport, FindingsReport, MemoryReport, SeriesReport, ranges, recording, steps, streams,
     threads,
 };
 use crate::report::{
-    anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times, modules,
+    anomalies, budget, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times, modules,
     operators, switched_times, transfers,
 };
 use crate::trace_file::{Damage, DamageReason};
@@ -66,12 +67,14 @@ impl Report {
         let is_asked_for = !excerpts.is_empty() || !size_limits.is_empty();
         let closed_in_order = totals.sessions.iter().all(|session| session.wall_ns.is_some())
             && !totals.damages.iter().any(|(_, damage)| is_skipped(damage));
-        let (lines, no_line) = lines::lines(aggregates, labels);
+        let estimates = ReportEstimates::new(totals, aggregates);
+        let (lines, no_line) = lines::lines(aggregates, labels, estimates.as_ref());
         let beyond = aggregates.device_stacks.beyond();
         let graph_level = aggregates.graphs.total();
-        let (threads, threads_left_out) = threads::threads(totals, aggregates, &labels.processes);
-        let (kernels, other_kernels) = kernels::kernels(aggregates, &mut labels.kernels);
-        let (streams, streams_left_out) = streams::streams(totals, aggregates);
+        let (threads, threads_left_out) =
+            threads::threads(totals, aggregates, &labels.processes, estimates.as_ref());
+        let (kernels, other_kernels) = kernels::kernels(aggregates, &mut labels.kernels, estimates.as_ref());
+        let (streams, streams_left_out) = streams::streams(totals, aggregates, estimates.as_ref());
         let mut report = Report {
             schema: SCHEMA,
             version: VERSION,
@@ -91,7 +94,9 @@ impl Report {
             steps: steps::steps(aggregates, totals.begin_monotonic_ns(), is_without_gaps(totals), labels),
             device_times: device_times(totals),
             switched_times: switched_times::switched_times(totals),
+            budget: budget::budget(totals),
             device_time_coverage: counts.device_time_coverage(),
+            estimate: estimates.as_ref().map(|estimates| estimates.report.clone()),
             counts: ReportCounts {
                 launches: counts.launches,
                 captured_launches: counts.captured_launches,
@@ -109,10 +114,10 @@ impl Report {
             },
             lines,
             no_line,
-            modules: modules::modules_report(aggregates, labels),
-            operators: operators::operators_report(aggregates, labels),
+            modules: modules::modules_report(aggregates, labels, estimates.as_ref()),
+            operators: operators::operators_report(aggregates, labels, estimates.as_ref()),
             beyond_stacks: BeyondStacks { calls: beyond.count, total_ns: beyond.ns },
-            ranges: ranges::ranges(totals, aggregates, &labels.processes),
+            ranges: ranges::ranges(totals, aggregates, &labels.processes, estimates.as_ref()),
             devices: aggregates
                 .devices
                 .iter()
@@ -132,14 +137,14 @@ impl Report {
             kernels,
             other_kernels,
             anomalies: anomalies::anomalies(totals, aggregates, wall_ns, labels),
-            transfers: transfers::transfers(aggregates),
-            memsets: transfers::moved_report(&aggregates.transfers.fills),
+            transfers: transfers::transfers(aggregates, estimates.as_ref()),
+            memsets: transfers::memsets(aggregates, estimates.as_ref()),
             graph_level: GraphLevelReport {
                 calls: graph_level.calls,
                 timed_calls: graph_level.durations.count(),
                 total_ns: graph_level.durations.total_ns(),
             },
-            graphs: graph_times::graphs(totals, aggregates, &labels.kernels),
+            graphs: graph_times::graphs(totals, aggregates, &labels.kernels, estimates.as_ref()),
             graph_times: graph_times::graph_times(totals),
             calls: calls::calls(aggregates, &labels.processes),
             call_classes: calls::call_classes(aggregates),

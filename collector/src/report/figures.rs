@@ -2,7 +2,7 @@
 
 use crate::filter::Glob;
 use crate::report::diff::Moments;
-use crate::report::{DeviceReport, DeviceTimes, Report};
+use crate::report::{DeviceReport, DeviceTimes, KernelReport, MovedReport, Report};
 
 impl Report {
     /// Whether any operation has a device time, or there was no operation that could have one.
@@ -43,7 +43,7 @@ impl Report {
 
     /// Device time of the kernels whose short or full name matches; of all without a pattern.
     pub fn kernel_ns(&self, pattern: Option<&Glob>) -> Option<u64> {
-        let matching = self.kernels_of(pattern).filter_map(|kernel| kernel.spread.total_ns);
+        let matching = self.kernels_of(pattern).filter_map(KernelReport::time_ns);
         let other = pattern.map_or(self.other_kernels.total_ns, |_| 0);
         self.has_device_times().then(|| matching.fold(other, u64::saturating_add))
     }
@@ -76,7 +76,7 @@ impl Report {
     /// Device time of copies and memsets.
     pub fn moved_ns(&self) -> Option<u64> {
         let moved = self.transfers.iter().map(|transfer| &transfer.moved).chain([&self.memsets]);
-        let ns = moved.filter_map(|moved| moved.spread.total_ns).fold(0, u64::saturating_add);
+        let ns = moved.filter_map(MovedReport::time_ns).fold(0, u64::saturating_add);
         self.has_device_times().then_some(ns)
     }
 

@@ -3,11 +3,13 @@
 use gputrace_wire::definition::{graph_mode, graph_reason};
 use serde::Serialize;
 
-use crate::aggregate::Aggregates;
+use crate::aggregate::{Aggregates, GraphKey, Leaf};
 use crate::label::KernelNames;
 use crate::label::units::{count, duration};
 use crate::model::definitions::GraphTimes;
 use crate::model::{Process, Totals};
+use crate::report::EstimatedTime;
+use crate::report::estimated::{ReportEstimates, shown};
 use crate::report::json::{Spread, tenths};
 
 /// Graphs in the report: those with the most device time.
@@ -47,6 +49,16 @@ pub struct GraphReport {
     pub timed_calls: u64,
     #[serde(flatten)]
     pub spread: Spread,
+    /// Of all calls, where only a part of the operations has device times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimatedTime>,
+}
+
+impl GraphReport {
+    /// Its device time, estimated where not all of it was measured.
+    pub fn time_ns(&self) -> Option<u64> {
+        shown(self.estimate.as_ref(), self.spread.total_ns)
+    }
 }
 
 pub(super) fn graph_times(totals: &Totals) -> Vec<GraphTimesReport> {
@@ -81,7 +93,18 @@ fn change(process: &Process, times: &GraphTimes) -> GraphTimesReport {
 }
 
 /// The one with the most device time first. Graphs of evicted processes are only in the total of all graphs.
-pub(super) fn graphs(totals: &Totals, aggregates: &Aggregates, names: &KernelNames<'_>) -> Vec<GraphReport> {
+pub(super) fn graphs(
+    totals: &Totals,
+    aggregates: &Aggregates,
+    names: &KernelNames<'_>,
+    estimates: Option<&ReportEstimates>,
+) -> Vec<GraphReport> {
+    let estimated = estimates.map(|estimates| {
+        estimates.by(|row| match row.key.leaf {
+            Leaf::Graph(graph) => Some(GraphKey { process: row.key.process, graph }),
+            _ => None,
+        })
+    });
     let mut reports: Vec<GraphReport> = aggregates
         .graphs
         .sorted()
@@ -95,10 +118,14 @@ pub(super) fn graphs(totals: &Totals, aggregates: &Aggregates, names: &KernelNam
                 calls: graph.calls,
                 timed_calls: graph.durations.count(),
                 spread: Spread::new(&graph.durations),
+                estimate: estimated.as_ref().map(|sums| {
+                    let estimate = sums.get(&key).copied().unwrap_or_default();
+                    EstimatedTime::new(graph.durations.total_ns(), &estimate)
+                }),
             })
         })
         .collect();
-    reports.sort_by_key(|graph| std::cmp::Reverse((graph.spread.total_ns, graph.calls)));
+    reports.sort_by_key(|graph| std::cmp::Reverse((graph.time_ns(), graph.calls)));
     reports.truncate(GRAPHS_MAX);
     reports
 }

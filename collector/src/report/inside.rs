@@ -7,8 +7,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, StackKey, Weight};
+use crate::aggregate::{Aggregates, Estimate, StackKey, Weight};
 use crate::label::{Labels, StackFrame, StackNames, is_backward};
+use crate::report::EstimatedTime;
+use crate::report::estimated::{ReportEstimates, shown};
 use crate::report::json::{device_ns, share};
 
 /// What was launched inside of a class of modules, or of an operator.
@@ -21,6 +23,9 @@ pub struct InsideReport {
     pub total_ns: Option<u64>,
     /// Of the device time of all operations.
     pub share: Option<f64>,
+    /// Of `calls`, where only a part of the operations has device times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimatedTime>,
     /// Those of `calls` that backward passes launched for it, and their time.
     pub backward_calls: u64,
     pub backward_ns: Option<u64>,
@@ -35,10 +40,12 @@ pub struct InsideReport {
 impl InsideReport {
     pub(super) fn new(sums: &InsideSums, all_ns: u64) -> InsideReport {
         let total_ns = device_ns(sums.under);
+        let estimate = sums.estimate.map(|estimate| EstimatedTime::new(sums.under.ns, &estimate));
         InsideReport {
             calls: sums.under.count,
             total_ns,
-            share: share(total_ns, all_ns),
+            share: share(shown(estimate.as_ref(), total_ns), all_ns),
+            estimate,
             backward_calls: sums.backward.count,
             // Where nothing is timed, this is not known either.
             backward_ns: total_ns.map(|_| sums.backward.ns),
@@ -49,9 +56,14 @@ impl InsideReport {
         }
     }
 
+    /// Its device time, estimated where not all of it was measured.
+    pub fn time_ns(&self) -> Option<u64> {
+        shown(self.estimate.as_ref(), self.total_ns)
+    }
+
     /// What lists are sorted by, the most first.
     pub(super) fn weight(&self) -> (Option<u64>, u64, u64) {
-        (self.total_ns, self.calls, self.host_calls)
+        (self.time_ns(), self.calls, self.host_calls)
     }
 }
 
@@ -65,6 +77,8 @@ pub(super) struct InsideSums {
     pub itself: Weight,
     /// Host calls.
     pub host: Weight,
+    /// Of operations without device times, in it and in what is inside of it.
+    pub estimate: Option<Estimate>,
 }
 
 pub(super) struct InsideOf<K> {
@@ -72,6 +86,19 @@ pub(super) struct InsideOf<K> {
     /// Operations of stacks that are inside of nothing: of backward passes, and all others.
     pub backward: Weight,
     pub outside: Weight,
+    /// Of those without device times.
+    pub backward_estimate: Option<Estimate>,
+    pub outside_estimate: Option<Estimate>,
+    /// The device time of all operations.
+    pub all_ns: u64,
+}
+
+/// A group of stacks whose times are estimated together.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Group<K> {
+    Inside(K),
+    Backward,
+    Outside,
 }
 
 /// What a stack is to one of those that it is inside of.
@@ -86,10 +113,18 @@ struct StackInside {
 pub(super) fn inside<K: Eq + Hash + Clone>(
     aggregates: &Aggregates,
     labels: &mut Labels<'_>,
+    estimates: Option<&ReportEstimates>,
     keys: impl Fn(&StackNames<'_>, &[StackFrame]) -> Vec<K>,
 ) -> InsideOf<K> {
     let none = Weight::default();
-    let mut sums = InsideOf { by_key: FxHashMap::default(), backward: none, outside: none };
+    let mut sums = InsideOf {
+        by_key: FxHashMap::default(),
+        backward: none,
+        outside: none,
+        backward_estimate: None,
+        outside_estimate: None,
+        all_ns: aggregates.device_stacks.total_ns(),
+    };
     add(&aggregates.device_stacks.sorted(), labels, &keys, &mut sums, |of, weight, inside| {
         of.under.add(if inside.is_first { weight } else { none });
         of.backward.add(if inside.is_first && inside.is_backward { weight } else { none });
@@ -99,7 +134,26 @@ pub(super) fn inside<K: Eq + Hash + Clone>(
     add(&aggregates.host_stacks.sorted(), labels, &keys, &mut sums, |of, weight, inside| {
         of.host.add(if inside.is_first { weight } else { none });
     });
-    InsideOf { backward, outside, ..sums }
+    sums = InsideOf { backward, outside, ..sums };
+    let Some(estimates) = estimates else { return sums };
+    let by_group = estimates.estimation.sums(|row, groups| {
+        let frames = labels.stacks.frames(row.key.process, row.key.stack);
+        let mut found = keys(&labels.stacks, &frames);
+        if found.is_empty() {
+            groups.push(if is_backward(&frames) { Group::Backward } else { Group::Outside });
+        }
+        let mut seen: FxHashSet<K> = FxHashSet::default();
+        found.retain(|key| seen.insert(key.clone()));
+        groups.extend(found.into_iter().map(Group::Inside));
+    });
+    let of = |group| Some(by_group.get(&group).copied().unwrap_or_default());
+    for (key, inside) in &mut sums.by_key {
+        inside.estimate = of(Group::Inside(key.clone()));
+    }
+    sums.backward_estimate = of(Group::Backward);
+    sums.outside_estimate = of(Group::Outside);
+    sums.all_ns = estimates.report.time.total_ns;
+    sums
 }
 
 /// Calls `put` with each weight and the sums of everything that its stack is inside of.

@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use crate::aggregate::{Durations, LaunchSums, Weight};
 use crate::report::{
-    AnomaliesReport, DeviceMetricsReport, ErrorsReport, ExcerptReport, FailureReport, FindingsReport,
-    GraphReport, GraphTimesReport, IdleReport, InFlightReport, LineReport, MemoryReport, ModulesReport,
-    MovedReport, NoLineReport, OccupancyReport, OperatorsReport, PartReport, PausedReport, RangeReport,
-    SeriesReport, SizeLimitReport, StepsReport, StreamReport, SwitchedTimesReport, ThreadReport,
-    TransferReport,
+    AnomaliesReport, BudgetReport, DeviceMetricsReport, ErrorsReport, EstimateReport, EstimatedTime,
+    ExcerptReport, FailureReport, FindingsReport, GraphReport, GraphTimesReport, IdleReport, InFlightReport,
+    LineReport, MemoryReport, ModulesReport, MovedReport, NoLineReport, OccupancyReport, OperatorsReport,
+    PartReport, PausedReport, RangeReport, SeriesReport, SizeLimitReport, StepsReport, StreamReport,
+    SwitchedTimesReport, ThreadReport, TransferReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -61,9 +61,15 @@ pub struct Report {
     /// Sessions whose device times were switched while they ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switched_times: Option<SwitchedTimesReport>,
+    /// What the session was allowed to cost, and what it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetReport>,
     /// Executed operations with valid times over executed operations without those in `host_to_host`; 1 if
     /// there were none.
     pub device_time_coverage: f64,
+    /// Where only a part of the operations has device times: an estimate for all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimateReport>,
     #[serde(flatten)]
     pub counts: ReportCounts,
     /// Devices that were used or sampled, by process and first use.
@@ -353,6 +359,9 @@ pub struct KernelReport {
     pub spread: Spread,
     /// Of the device time of all kernels.
     pub share: Option<f64>,
+    /// Of all calls, where only a part of the operations has device times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimatedTime>,
     /// Launches of which the call and the kernel have times; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launches: Option<LaunchesReport>,

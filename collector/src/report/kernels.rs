@@ -6,6 +6,8 @@ use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, KernelAggregate, occupancy};
 use crate::label::{KernelName, KernelNames};
+use crate::report::EstimatedTime;
+use crate::report::estimated::ReportEstimates;
 use crate::report::json::{
     ConfigReport, KernelReport, LaunchesReport, OtherKernels, SourceReport, Spread, share,
 };
@@ -17,6 +19,7 @@ use crate::source::NamedSources;
 pub(super) fn kernels(
     aggregates: &Aggregates,
     names: &mut KernelNames<'_>,
+    estimates: Option<&ReportEstimates>,
 ) -> (Vec<KernelReport>, OtherKernels) {
     let other = aggregates.kernels.other();
     let mut other = OtherKernels { calls: other.calls, total_ns: other.durations.total_ns() };
@@ -44,8 +47,21 @@ pub(super) fn kernels(
         .map(|(_, entry)| entry.durations.total_ns())
         .chain([other.total_ns])
         .fold(0, u64::saturating_add);
+    let sums = estimates.map(|estimates| estimates.kernels(names));
+    let estimate_of = |name: &KernelName, entry: &KernelAggregate| {
+        let estimate = sums.as_ref()?.get(&name.full).copied().unwrap_or_default();
+        Some(EstimatedTime::new(entry.durations.total_ns(), &estimate))
+    };
+    let time_of = |name: &KernelName, entry: &KernelAggregate| {
+        estimate_of(name, entry).map_or(entry.durations.total_ns(), |estimate| estimate.total_ns)
+    };
+    let all_estimated_ns = merged
+        .iter()
+        .map(|(name, entry)| time_of(name, entry))
+        .chain([other.total_ns])
+        .fold(0, u64::saturating_add);
     merged.sort_by(|(a_name, a), (b_name, b)| {
-        let by_time = b.durations.total_ns().cmp(&a.durations.total_ns());
+        let by_time = time_of(b_name, b).cmp(&time_of(a_name, a));
         by_time.then(b.calls.cmp(&a.calls)).then(a_name.full.cmp(&b_name.full))
     });
     let report = |(name, entry): &(KernelName, KernelAggregate)| {
@@ -59,18 +75,18 @@ pub(super) fn kernels(
         KernelReport {
             source: is_known.then(|| sources.next()).flatten(),
             other_sources: sources.collect(),
-            ..kernel_report(name, entry, all_ns, aggregates)
+            share: match estimate_of(name, entry) {
+                Some(estimate) => share(estimate.known_ns(), all_estimated_ns),
+                None => share(Spread::new(&entry.durations).total_ns, all_ns),
+            },
+            estimate: estimate_of(name, entry),
+            ..kernel_report(name, entry, aggregates)
         }
     };
     (merged.iter().map(report).collect(), other)
 }
 
-fn kernel_report(
-    name: &KernelName,
-    entry: &KernelAggregate,
-    all_ns: u64,
-    aggregates: &Aggregates,
-) -> KernelReport {
+fn kernel_report(name: &KernelName, entry: &KernelAggregate, aggregates: &Aggregates) -> KernelReport {
     let mut configs: Vec<ConfigReport> = entry
         .configs
         .iter()
@@ -110,7 +126,8 @@ fn kernel_report(
         calls: entry.calls,
         timed_calls: entry.durations.count(),
         spread,
-        share: share(spread.total_ns, all_ns),
+        share: None,
+        estimate: None,
         launches: LaunchesReport::new(&entry.launches),
         occupancy: (weight > 0.0).then(|| weighted / weight),
         limited: OccupancyReport::of_most(&configs, entry.calls),

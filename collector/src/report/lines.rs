@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use crate::aggregate::{Aggregates, LaunchSums, Leaf, Owner, StackKey, Weight};
 use crate::label::{Labels, Line, NO_LINE, StackFrame, StackNames};
+use crate::report::EstimatedTime;
+use crate::report::estimated::ReportEstimates;
 use crate::report::json::{LaunchesReport, device_ns, share};
 use crate::report::table::fit;
 
@@ -36,6 +38,9 @@ pub struct LineReport {
     pub charged_calls: u64,
     pub charged_ns: Option<u64>,
     pub charged_share: Option<f64>,
+    /// Of all charged operations, where only a part of the operations has device times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimatedTime>,
     /// The charged operations by kernel: the few with the most device time, in that order.
     pub charged_kernels: Vec<ChargedReport>,
     /// Charged launches of which the call and the kernel have times; absent if there are none.
@@ -85,6 +90,9 @@ pub struct NoLineReport {
     pub total_ns: u64,
     pub host_calls: u64,
     pub host_total_ns: u64,
+    /// Of all of these operations, where only a part of the operations has device times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimatedTime>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launches: Option<LaunchesReport>,
 }
@@ -157,7 +165,11 @@ struct LineSums {
 }
 
 /// The line with the most charged device time first, or host time if no device time is known.
-pub(super) fn lines(aggregates: &Aggregates, labels: &mut Labels<'_>) -> (Vec<LineReport>, NoLineReport) {
+pub(super) fn lines(
+    aggregates: &Aggregates,
+    labels: &mut Labels<'_>,
+    estimates: Option<&ReportEstimates>,
+) -> (Vec<LineReport>, NoLineReport) {
     let Labels { kernels: names, stacks, .. } = labels;
     let mut found: FxHashMap<StackFrame, LineSums> = FxHashMap::default();
     let device = aggregates.device_stacks.sorted();
@@ -182,18 +194,34 @@ pub(super) fn lines(aggregates: &Aggregates, labels: &mut Labels<'_>) -> (Vec<Li
     add(&replays, stacks, &mut found, |sums| &mut sums.replayed, |_, _, _, _| {});
     let no_line_launches = add_launches(aggregates, stacks, &mut found);
     let all_ns = aggregates.device_stacks.total_ns();
-    let known = found.iter().filter_map(|(frame, sums)| Some((stacks.line(frame)?, sums)));
-    let mut lines: Vec<LineReport> = known.map(|(line, sums)| line_report(line, sums, all_ns)).collect();
+    let estimated = estimates.map(|estimates| estimates.lines(stacks));
+    let estimate_of = |frame: Option<&StackFrame>, charged: Weight| {
+        let estimate = estimated.as_ref()?.get(&frame.cloned()).copied().unwrap_or_default();
+        Some(EstimatedTime::new(charged.ns, &estimate))
+    };
+    let known = found.iter().filter_map(|(frame, sums)| Some((frame, stacks.line(frame)?, sums)));
+    let report = |(frame, line, sums): (&StackFrame, &Line, &LineSums)| LineReport {
+        estimate: estimate_of(Some(frame), sums.device.charged),
+        ..line_report(line, sums, all_ns)
+    };
+    let report = |found| match (report(found), estimates) {
+        (line @ LineReport { estimate: Some(estimate), .. }, Some(estimates)) => {
+            LineReport { charged_share: estimates.share(&estimate), ..line }
+        }
+        (line, _) => line,
+    };
+    let mut lines: Vec<LineReport> = known.map(report).collect();
     let timed = aggregates.device_stacks.has_times();
     let weight = |line: &LineReport| {
         let host_ns = if timed { 0 } else { line.charged_host_ns };
-        (line.charged_ns, host_ns, line.charged_calls, line.total_ns, line.calls)
+        (line.charged_time_ns(), host_ns, line.charged_calls, line.total_ns, line.calls)
     };
     lines.sort_by(|a, b| weight(b).cmp(&weight(a)).then_with(|| a.location.cmp(&b.location)));
     let no_line = NoLineReport {
         calls: no_device.count,
         timed_calls: no_device.timed,
         total_ns: no_device.ns,
+        estimate: estimate_of(None, no_device),
         host_calls: no_host.count,
         host_total_ns: no_host.ns,
         launches: LaunchesReport::new(&no_line_launches),
@@ -296,6 +324,7 @@ fn line_report(line: &Line, sums: &LineSums, all_ns: u64) -> LineReport {
         charged_calls: charged.count,
         charged_ns: device_ns(charged),
         charged_share: share(device_ns(charged), all_ns),
+        estimate: None,
         charged_kernels: charged_reports(&sums.kernels),
         launches: LaunchesReport::new(&sums.launches),
         host_calls: sums.host.under.count,

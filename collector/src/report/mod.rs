@@ -3,11 +3,13 @@
 //! Made once, at the end, from the model's totals and the aggregates. `docs/report-json.md` has the fields.
 
 mod anomalies;
+mod budget;
 mod build;
 mod calls;
 mod device_metrics;
 pub mod diff;
 mod errors;
+mod estimated;
 mod excerpt;
 mod failed_call;
 mod failures;
@@ -54,10 +56,12 @@ pub use crate::label::units::{
     bytes, bytes as readable_bytes, count as grouped_count, duration as readable_time,
 };
 pub use anomalies::{AnomaliesReport, AnomalyReport, BesideReport};
+pub use budget::BudgetReport;
 pub use device_metrics::{
     DeviceMetricsReport, DeviceMomentReport, EnergyReport, LevelReport, ThrottledReport,
 };
 pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
+pub use estimated::{EstimateReport, EstimatedTime};
 pub use excerpt::{ExcerptReport, SeriesReport, SizeLimitReport};
 pub use failed_call::FailedCall;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
@@ -81,7 +85,7 @@ pub use recording::{CaptureRangesReport, PausedReport, RecordedInterval};
 pub use slow_steps::{LongKernelReport, SlowStepReport, StepPartReport};
 pub use steps::StepsReport;
 pub use streams::StreamReport;
-pub use switched_times::SwitchedTimesReport;
+pub use switched_times::{SwitchedTimesReport, WindowsReport};
 pub use text::TextOptions;
 pub use threads::ThreadReport;
 pub use transfers::{MemoryCopyReport, MovedReport, PeerCopyReport, TransferReport};

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, Weight};
+use crate::aggregate::{Aggregates, Estimate, Weight};
 use crate::label::{Labels, ModuleFrame, StackFrame, StackNames, modules};
+use crate::report::EstimatedTime;
+use crate::report::estimated::{ReportEstimates, shown};
 use crate::report::inside::{InsideOf, InsideReport, InsideSums, inside};
 use crate::report::json::{device_ns, share};
 
@@ -29,6 +31,9 @@ pub struct OutsideReport {
     pub total_ns: Option<u64>,
     /// Of the device time of all operations.
     pub share: Option<f64>,
+    /// Of all of these operations, where only a part of the operations has device times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimatedTime>,
 }
 
 /// A class of modules: all its modules together.
@@ -58,26 +63,29 @@ impl ModulesReport {
 }
 
 /// `None` where no stack is inside of a module.
-pub(super) fn modules_report(aggregates: &Aggregates, labels: &mut Labels<'_>) -> Option<ModulesReport> {
-    let InsideOf { by_key, backward, outside } = inside(aggregates, labels, |stacks, frames| {
+pub(super) fn modules_report(
+    aggregates: &Aggregates,
+    labels: &mut Labels<'_>,
+    estimates: Option<&ReportEstimates>,
+) -> Option<ModulesReport> {
+    let found = inside(aggregates, labels, estimates, |stacks, frames| {
         let found = modules(stacks, frames).into_iter();
         found.filter_map(|module| Some((module.class.into(), file_of(stacks, frames, &module)?))).collect()
     });
-    if by_key.is_empty() {
+    if found.by_key.is_empty() {
         return None;
     }
-    let all_ns = aggregates.device_stacks.total_ns();
+    let (all_ns, [backward, outside]) = (found.all_ns, OutsideReport::both(&found));
     let report = |((class, file), sums): ((Arc<str>, Arc<str>), InsideSums)| ModuleReport {
         class: class.to_string(),
         file: file.to_string(),
         launched: InsideReport::new(&sums, all_ns),
     };
-    let mut list: Vec<ModuleReport> = by_key.into_iter().map(report).collect();
+    let mut list: Vec<ModuleReport> = found.by_key.into_iter().map(report).collect();
     list.sort_by(|a, b| {
         let by_weight = b.launched.weight().cmp(&a.launched.weight());
         by_weight.then_with(|| (&a.class, &a.file).cmp(&(&b.class, &b.file)))
     });
-    let [backward, outside] = [backward, outside].map(|weight| OutsideReport::new(weight, all_ns));
     Some(ModulesReport { list, backward, outside })
 }
 
@@ -86,9 +94,22 @@ fn file_of(stacks: &StackNames<'_>, frames: &[StackFrame], module: &ModuleFrame<
 }
 
 impl OutsideReport {
-    pub(super) fn new(weight: Weight, all_ns: u64) -> OutsideReport {
+    /// Of backward passes, and all others.
+    pub(super) fn both<K>(of: &InsideOf<K>) -> [OutsideReport; 2] {
+        let sides = [(of.backward, of.backward_estimate), (of.outside, of.outside_estimate)];
+        sides.map(|(weight, estimate)| OutsideReport::new(weight, estimate, of.all_ns))
+    }
+
+    fn new(weight: Weight, estimate: Option<Estimate>, all_ns: u64) -> OutsideReport {
         let total_ns = device_ns(weight);
-        OutsideReport { calls: weight.count, total_ns, share: share(total_ns, all_ns) }
+        let estimate = estimate.map(|estimate| EstimatedTime::new(weight.ns, &estimate));
+        let share = share(shown(estimate.as_ref(), total_ns), all_ns);
+        OutsideReport { calls: weight.count, total_ns, share, estimate }
+    }
+
+    /// Its device time, estimated where not all of it was measured.
+    pub fn time_ns(&self) -> Option<u64> {
+        shown(self.estimate.as_ref(), self.total_ns)
     }
 }
 
@@ -105,6 +126,7 @@ mod tests {
                 calls,
                 total_ns: None,
                 share: None,
+                estimate: None,
                 backward_calls: 0,
                 backward_ns: None,
                 self_calls,

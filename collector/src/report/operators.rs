@@ -7,7 +7,8 @@ use serde::Serialize;
 use crate::aggregate::Aggregates;
 use crate::label::{Labels, StackFrame};
 use crate::report::OutsideReport;
-use crate::report::inside::{InsideOf, InsideReport, InsideSums, inside};
+use crate::report::estimated::ReportEstimates;
+use crate::report::inside::{InsideReport, InsideSums, inside};
 
 /// Operators that have a row: the ones with the most device time.
 const OPERATORS_MAX: usize = 1024;
@@ -42,21 +43,24 @@ fn operator(frame: &StackFrame) -> Option<Arc<str>> {
 }
 
 /// `None` where no stack has an operator.
-pub(super) fn operators_report(aggregates: &Aggregates, labels: &mut Labels<'_>) -> Option<OperatorsReport> {
-    let InsideOf { by_key, backward, outside } =
-        inside(aggregates, labels, |_, frames| frames.iter().filter_map(operator).collect());
-    if by_key.is_empty() {
+pub(super) fn operators_report(
+    aggregates: &Aggregates,
+    labels: &mut Labels<'_>,
+    estimates: Option<&ReportEstimates>,
+) -> Option<OperatorsReport> {
+    let found =
+        inside(aggregates, labels, estimates, |_, frames| frames.iter().filter_map(operator).collect());
+    if found.by_key.is_empty() {
         return None;
     }
-    let all_ns = aggregates.device_stacks.total_ns();
+    let (all_ns, [backward, outside]) = (found.all_ns, OutsideReport::both(&found));
     let report = |(name, sums): (Arc<str>, InsideSums)| OperatorReport {
         name: name.to_string(),
         launched: InsideReport::new(&sums, all_ns),
     };
-    let mut list: Vec<OperatorReport> = by_key.into_iter().map(report).collect();
+    let mut list: Vec<OperatorReport> = found.by_key.into_iter().map(report).collect();
     list.sort_by(|a, b| b.launched.weight().cmp(&a.launched.weight()).then_with(|| a.name.cmp(&b.name)));
     list.truncate(OPERATORS_MAX);
-    let [backward, outside] = [backward, outside].map(|weight| OutsideReport::new(weight, all_ns));
     Some(OperatorsReport { list, backward, outside })
 }
 

@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Stacks, Weight};
 use crate::label::ProcessNames;
-use crate::model::{RangeName, Spans, Totals};
+use crate::model::{Process, RangeName, Spans, Totals};
+use crate::report::EstimatedTime;
+use crate::report::estimated::{ReportEstimates, shown};
 use crate::report::json::{device_ns, share};
 
 /// The ranges of evicted processes.
@@ -33,6 +35,9 @@ pub struct RangeReport {
     pub device_total_ns: Option<u64>,
     /// Of the device time of all operations.
     pub share: Option<f64>,
+    /// Of all operations, where only a part of them has device times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimatedTime>,
 }
 
 impl RangeReport {
@@ -48,6 +53,7 @@ pub(super) fn ranges(
     totals: &Totals,
     aggregates: &Aggregates,
     processes: &ProcessNames<'_>,
+    estimates: Option<&ReportEstimates>,
 ) -> Vec<RangeReport> {
     let mut found: BTreeMap<RangeName, (Spans, Weight)> = BTreeMap::new();
     for (name, spans) in totals.processes.iter().flat_map(|process| process.ranges.spans_by_name()) {
@@ -60,22 +66,48 @@ pub(super) fn ranges(
             found.entry(others.clone()).or_default().1.add(weight);
             continue;
         };
-        let mut names = process.ranges.names(node);
-        // A range inside another of the same name counts once.
-        names.sort_unstable();
-        names.dedup();
-        for name in names {
+        for name in names_of(process, node) {
             found.entry(name.clone()).or_default().1.add(weight);
         }
     }
     let all_ns = aggregates.device_stacks.total_ns();
+    let estimated = estimates.map(|estimates| {
+        estimates.estimation.sums(|row, groups| {
+            if let (1.., Some(process)) = (row.key.ranges, processes.process(row.key.process)) {
+                groups.extend(names_of(process, row.key.ranges));
+            }
+        })
+    });
+    let estimate_of = |name: &RangeName, weight: Weight| {
+        let estimate = estimated.as_ref()?.get(name).copied().unwrap_or_default();
+        Some(EstimatedTime::new(weight.ns, &estimate))
+    };
     let mut reports: Vec<RangeReport> = found
         .into_iter()
         .filter(|(_, (spans, weight))| spans.count + spans.open + spans.marks + weight.count > 0)
-        .map(|(name, (spans, weight))| range_report(&name, &spans, weight, all_ns))
+        .map(|(name, (spans, weight))| RangeReport {
+            estimate: estimate_of(&name, weight),
+            ..range_report(&name, &spans, weight, all_ns)
+        })
+        .map(|range| match estimates.zip(range.estimate) {
+            Some((estimates, estimate)) => RangeReport { share: estimates.share(&estimate), ..range },
+            None => range,
+        })
         .collect();
-    reports.sort_by_key(|range| std::cmp::Reverse((range.device_total_ns, range.host_total_ns, range.calls)));
+    reports.sort_by_key(|range| {
+        let device_ns = shown(range.estimate.as_ref(), range.device_total_ns);
+        std::cmp::Reverse((device_ns, range.host_total_ns, range.calls))
+    });
     reports
+}
+
+/// The names of the ranges that were open at a node of the process's tree, each once: a range inside another
+/// of the same name counts once.
+fn names_of(process: &Process, node: u32) -> Vec<&RangeName> {
+    let mut names = process.ranges.names(node);
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 fn by_node(stacks: &Stacks) -> BTreeMap<(u32, u32), Weight> {
@@ -101,5 +133,6 @@ fn range_report(name: &RangeName, spans: &Spans, weight: Weight, all_ns: u64) ->
         timed_operations: weight.timed,
         device_total_ns,
         share: share(device_total_ns, all_ns),
+        estimate: None,
     }
 }

@@ -1,6 +1,7 @@
 //! The report of sessions built by hand, as text and as JSON, compared with golden files; and properties of
 //! every report.
 
+mod estimated;
 mod evicted;
 mod failing;
 mod made;

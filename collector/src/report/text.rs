@@ -262,6 +262,15 @@ impl Report {
         let mode = if self.device_times == DeviceTimes::Windows { ", in windows" } else { "" };
         let switched = self.switched_times.as_ref().map(|switched| switched.words(self.wall_ns));
         page.fact("Timed", &(coverage + mode + &switched.unwrap_or_default()));
+        if let Some(estimate) = &self.estimate {
+            let executed = counts.executed_operations.saturating_sub(counts.host_to_host);
+            for (at, line) in estimate.lines(executed).iter().enumerate() {
+                page.fact(if at == 0 { "Estimated" } else { "" }, line);
+            }
+        }
+        if let Some(budget) = &self.budget {
+            page.fact("Budget", &budget.words());
+        }
         if counts.host_to_host > 0 {
             let copies = plural(counts.host_to_host, "copy", "copies");
             page.fact("By the CPU", &format!("{copies} from host to host, which have no device times"));

@@ -8,6 +8,8 @@ use crate::aggregate::{Aggregates, Weight};
 use crate::label::{ProcessNames, ThreadNames};
 use crate::model::Totals;
 use crate::names::fold_safe;
+use crate::report::EstimatedTime;
+use crate::report::estimated::{ReportEstimates, shown};
 use crate::report::json::{device_ns, share};
 
 /// Threads in the report: those with the most device time.
@@ -29,6 +31,9 @@ pub struct ThreadReport {
     pub device_total_ns: Option<u64>,
     /// Of the device time of all operations.
     pub share: Option<f64>,
+    /// Of all operations, where only a part of them has device times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimatedTime>,
     /// Whether the program gave it a name of its own.
     #[serde(skip)]
     pub(super) is_named: bool,
@@ -39,6 +44,7 @@ pub(super) fn threads(
     totals: &Totals,
     aggregates: &Aggregates,
     processes: &ProcessNames<'_>,
+    estimates: Option<&ReportEstimates>,
 ) -> (Vec<ThreadReport>, u64) {
     let mut found: BTreeMap<(u32, u32), (u64, Weight)> = BTreeMap::new();
     for (key, weight) in aggregates.host_stacks.sorted() {
@@ -50,10 +56,14 @@ pub(super) fn threads(
     found.retain(|(_, thread), _| *thread != 0);
     let names = ThreadNames::new(processes, found.keys().copied());
     let all_ns = aggregates.device_stacks.total_ns();
+    let estimated = estimates.map(|estimates| estimates.by(|row| Some((row.key.process, row.key.thread))));
     let report = |((process, thread), (host_calls, weight)): ((u32, u32), (u64, Weight))| {
         let known = totals.process(process)?;
         let definition = known.definitions.thread(thread)?;
         let device_total_ns = device_ns(weight);
+        let estimate = estimated.as_ref().map(|sums| {
+            EstimatedTime::new(weight.ns, &sums.get(&(process, thread)).copied().unwrap_or_default())
+        });
         Some(ThreadReport {
             pid: known.begin.pid,
             tid: definition.tid,
@@ -63,14 +73,19 @@ pub(super) fn threads(
             operations: weight.count,
             timed_operations: weight.timed,
             device_total_ns,
-            share: share(device_total_ns, all_ns),
+            share: match estimates.zip(estimate) {
+                Some((estimates, estimate)) => estimates.share(&estimate),
+                None => share(device_total_ns, all_ns),
+            },
+            estimate,
             is_named: names.has_own_name(process, thread),
         })
     };
     let known = found.len();
     let mut reports: Vec<ThreadReport> = found.into_iter().filter_map(report).collect();
     reports.sort_by_key(|thread| {
-        std::cmp::Reverse((thread.device_total_ns, thread.operations, thread.host_calls))
+        let device_ns = shown(thread.estimate.as_ref(), thread.device_total_ns);
+        std::cmp::Reverse((device_ns, thread.operations, thread.host_calls))
     });
     reports.truncate(THREADS_MAX);
     let left_out = known - reports.len();

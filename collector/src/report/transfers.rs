@@ -2,10 +2,12 @@
 
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, EndDevice, Moved, PeerMoved};
+use crate::aggregate::{Aggregates, EndDevice, Leaf, Moved, PeerMoved};
 use crate::batch::DeviceMetric;
 use crate::label::uuid;
 use crate::model::operation::{Direction, UNKNOWN_MEMORY};
+use crate::report::EstimatedTime;
+use crate::report::estimated::ReportEstimates;
 use crate::report::json::Spread;
 
 /// Copies of one direction.
@@ -78,14 +80,27 @@ pub struct MovedReport {
     #[serde(flatten)]
     pub spread: Spread,
     pub bandwidth_mbps: Option<f64>,
+    /// Of all calls, where only a part of the operations has device times; of a direction and of memsets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimatedTime>,
 }
 
 /// Where the bandwidth is above it, the bytes took another way than the link that is known.
 const LINK_SHARE_MAX: f64 = 1.0;
 
-pub(super) fn transfers(aggregates: &Aggregates) -> Vec<TransferReport> {
+pub(super) fn transfers(aggregates: &Aggregates, estimates: Option<&ReportEstimates>) -> Vec<TransferReport> {
     let transfers = &aggregates.transfers;
     let peak = link_peak(aggregates);
+    let estimated = estimates.map(|estimates| {
+        estimates.by(|row| match row.key.leaf {
+            Leaf::Copy { direction, .. } => Some(direction),
+            _ => None,
+        })
+    });
+    let estimate_of = |direction: &Direction, moved: &Moved| {
+        let estimate = estimated.as_ref()?.get(direction).copied().unwrap_or_default();
+        Some(EstimatedTime::new(moved.durations.total_ns(), &estimate))
+    };
     let link_share = |direction: Direction, moved: &Moved| {
         let is_over_link = matches!(direction, Direction::CpuToGpu | Direction::GpuToCpu);
         let share = moved.bandwidth_mbps() * 1e6 / peak?;
@@ -109,7 +124,7 @@ pub(super) fn transfers(aggregates: &Aggregates) -> Vec<TransferReport> {
             .sort_by_key(|copies| std::cmp::Reverse((copies.moved.spread.total_ns, copies.moved.calls)));
         TransferReport {
             direction: direction.name(),
-            moved: moved_report(moved),
+            moved: MovedReport { estimate: estimate_of(direction, moved), ..moved_report(moved) },
             link_share: link_share(*direction, moved),
             by_memory,
             by_devices,
@@ -126,7 +141,16 @@ fn link_peak(aggregates: &Aggregates) -> Option<f64> {
     (first > 0 && peaks.all(|peak| peak == Some(first))).then_some(first as f64)
 }
 
-pub(super) fn moved_report(moved: &Moved) -> MovedReport {
+pub(super) fn memsets(aggregates: &Aggregates, estimates: Option<&ReportEstimates>) -> MovedReport {
+    let fills = &aggregates.transfers.fills;
+    let estimate = estimates.map(|estimates| {
+        let sums = estimates.by(|row| (row.key.leaf == Leaf::Fill).then_some(()));
+        EstimatedTime::new(fills.durations.total_ns(), &sums.get(&()).copied().unwrap_or_default())
+    });
+    MovedReport { estimate, ..moved_report(fills) }
+}
+
+fn moved_report(moved: &Moved) -> MovedReport {
     let timed = moved.durations.count() > 0;
     MovedReport {
         calls: moved.calls,
@@ -134,6 +158,7 @@ pub(super) fn moved_report(moved: &Moved) -> MovedReport {
         bytes: moved.bytes,
         spread: Spread::new(&moved.durations),
         bandwidth_mbps: timed.then(|| moved.bandwidth_mbps()),
+        estimate: None,
     }
 }
 

@@ -9,9 +9,11 @@ use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::session::Session;
 use gputrace_producer::{session, stderr};
 use gputrace_wire::definition::{kind, library_role, rung};
+use gputrace_wire::windows::{DeviceTimesMode, Windows};
 
 use super::root::{self, Root};
-use super::{callbacks, graph_times, guest, kinds, library, old_torch, pause, records, returned};
+use super::switching::Switching;
+use super::{callbacks, graph_times, guest, kinds, library, old_torch, pause, records, returned, windows};
 use crate::process::settings;
 use crate::symbols::originals;
 use crate::table::tables::Tables;
@@ -23,23 +25,47 @@ static IS_STEADY: AtomicBool = AtomicBool::new(true);
 
 /// Starts collecting device records, or reports why it cannot.
 pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, simulated: bool) {
-    if settings::is_off(settings::DEVICE_TIMES) {
+    let budget = settings::budget();
+    let mode = match (asked_mode(), budget) {
+        (DeviceTimesMode::Full, Some(_)) => DeviceTimesMode::Windows(Windows::USUAL),
+        (mode, _) => mode,
+    };
+    if mode == DeviceTimesMode::Off {
         session.notice(0, rung::HOOKS, b"device times are off, as asked: host times only");
         return;
     }
     let in_full_buffers = settings::get(settings::DELIVERY).is_some_and(|value| value == c"full");
     IS_STEADY.store(!in_full_buffers, Ordering::Relaxed);
+    let lengths = if let DeviceTimesMode::Windows(windows) = mode { windows } else { Windows::USUAL };
+    let switching = Switching::take().map(|mut switching| {
+        windows::set_lengths(&mut switching, lengths, budget, !in_full_buffers);
+        switching
+    });
+    let by_windows = switching.filter(|_| matches!(mode, DeviceTimesMode::Windows(_)));
+    if by_windows.is_some() {
+        session.set_timing(Timing::Off);
+    }
     match subscribe(session, driver_version, simulated) {
         Ok(()) => {
             tables.set_has_records(true);
             root::begin_collecting();
             session.set_device_clock(timestamp, 1);
+            if let Some(mut switching) = by_windows {
+                windows::activate(session, &mut switching, true);
+            }
         }
         Err(why) => {
+            session.set_timing(Timing::On);
             session.notice(1, rung::HOOKS, format!("no device times: {why}").as_bytes());
             stderr::line(&[b"no device times: ", why.as_bytes(), b"; host times only"]);
         }
     }
+}
+
+/// What the variable asks for. One that makes no sense is as if unset, as the command line warns.
+fn asked_mode() -> DeviceTimesMode {
+    let text = settings::get(settings::DEVICE_TIMES).and_then(|value| value.to_str().ok());
+    text.and_then(|text| DeviceTimesMode::parse(text).ok()).unwrap_or(DeviceTimesMode::Full)
 }
 
 fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Result<(), String> {

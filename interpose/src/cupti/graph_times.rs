@@ -47,6 +47,9 @@ const NODES_A_SECOND: u64 = 50_000;
 /// Nodes are short up to this average duration: a record then costs a twenty-fifth of a node's time.
 const NODE_NS: u64 = 5_000;
 
+/// From this budget on graphs are timed by node at first, as without a budget.
+const BUDGET_FOR_NODES_PPM: u32 = 50_000;
+
 /// Graph-level timing lasts this long before the first re-probe.
 const FIRST_REPROBE_NS: u64 = 15_000_000_000;
 
@@ -135,6 +138,9 @@ pub fn start(session: &Session, root: &Root) {
     let asked = match settings::get(settings::GRAPH_TIMES).map(core::ffi::CStr::to_bytes) {
         Some(b"node") => Asked::Node,
         Some(b"graph") => Asked::Graph,
+        // A record for each node is the first thing that a small budget gives up. Later is too late: the kind
+        // is never switched while graphs exist that were made without it.
+        _ if settings::budget().is_some_and(|budget| budget.ppm < BUDGET_FOR_NODES_PPM) => Asked::Graph,
         _ => Asked::Automatic,
     };
     let (can_prepare, is_kind_on) = (root.version() >= PREPARES, whole_kind::is_on());

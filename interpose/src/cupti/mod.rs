@@ -6,6 +6,15 @@
 //! | `old_torch` | detects a PyTorch with a statically linked CUPTI |
 //! | `root` | the process's only real use of CUPTI, shared by the tracer and the guest |
 //! | `client` | the tracer's use of CUPTI: its kinds, its flushes, and its end |
+//! | `pause` | switches the kinds as a session is paused, or as device times are switched |
+//! | `switching` | the right to do so |
+//! | `windows` | device times for a part of the time |
+//! | `schedule` | when windows open and end |
+//! | `awaited` | how many records of a window have come |
+//! | `base_kinds` | the kinds of every trace, switched while the program runs |
+//! | `budget` | how much of the time windows may have, by what tracing may cost |
+//! | `spending` | what it costs |
+//! | `known_end` | whether CUPTI knows when an operation ended |
 //! | `kinds` | who requests which activity kinds, and the only place that switches them |
 //! | `callbacks` | CUPTI's callbacks, for the tracer and the guest |
 //! | `launches` | tracer: correlation ids for the hooks |
@@ -23,6 +32,9 @@
 //! No lock of ours is held while CUPTI is called, and no CUDA call is made in a callback. Without CUPTI
 //! the hooks go on alone, and one line gives the reason.
 
+mod awaited;
+mod base_kinds;
+mod budget;
 mod buffers;
 mod callbacks;
 mod client;
@@ -31,6 +43,7 @@ mod graph_times;
 pub mod guest;
 pub mod instantiation;
 mod kinds;
+mod known_end;
 mod launches;
 pub mod library;
 mod nodes;
@@ -40,7 +53,11 @@ pub mod pause;
 mod records;
 mod returned;
 mod root;
+mod schedule;
+mod spending;
+mod switching;
 pub mod whole_kind;
+mod windows;
 
 use crate::lifecycle::device_times::DeviceTimes;
 
@@ -49,7 +66,8 @@ pub static DEVICE_TIMES: DeviceTimes = DeviceTimes {
     start: client::start,
     turn: client::turn,
     switch: pause::switch_times,
-    are_on: pause::has_times,
+    now: pause::times_now,
+    between: windows::between,
     finish: client::finish,
     graph_number: nodes::graph_number,
     run_call: guest::own_calls::hide,

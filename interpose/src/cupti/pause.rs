@@ -16,15 +16,18 @@
 //! on: a thread that is inside a call as its callback goes off or on gets that call's correlation id for all
 //! its later calls too (seen with CUPTI 13.0).
 
-use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::session::Session;
-use gputrace_producer::{clock, system, thread};
+use gputrace_producer::{clock, thread};
 use gputrace_wire::clock::mark;
+use gputrace_wire::run_settings::TimesSetting;
 
-use super::kinds;
+use super::base_kinds::{turn_off, turn_on};
 use super::root::{self, Root};
+use super::switching::Switching;
+use super::windows;
 use crate::hook::beginning;
 use crate::hook::capture::Switch;
 
@@ -40,9 +43,6 @@ static TIMING_TURNS_LEFT: AtomicU32 = AtomicU32::new(0);
 /// Turns without a flush after device times are switched on, and those that are left.
 const TURNS_QUIET: u32 = 10;
 static QUIET_TURNS_LEFT: AtomicU32 = AtomicU32::new(0);
-/// By CUPTI's clock: when the base kinds went off last, and when they went on after that.
-static OFF_NS: AtomicU64 = AtomicU64::new(0);
-static ON_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// What a hook could not switch in time, for the service thread: [`LATE_ON`] or [`LATE_OFF`]; 0 for nothing.
 static LATE: AtomicU8 = AtomicU8::new(0);
@@ -51,47 +51,6 @@ const LATE_OFF: u8 = 2;
 
 /// What hooks switch by.
 pub static SWITCH: Switch = Switch { record: record_now, pause: pause_now };
-
-/// The right to switch: one thread of the process at a time has it.
-struct Switching;
-
-impl Switching {
-    /// The process whose thread switches; 0 for none. A forked child is not its parent.
-    const NOBODY: i32 = 0;
-
-    fn try_take() -> Option<Switching> {
-        let (own, found) = (system::getpid(), OWNER.load(Ordering::Acquire));
-        let is_free = found != own;
-        // SYNC: pairs with the Release in `drop`: what the last owner switched is seen.
-        let takes = || OWNER.compare_exchange(found, own, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        (is_free && takes()).then_some(Switching)
-    }
-
-    /// Waits for the right, for a bounded time: its owner may wait in CUPTI for what the caller holds.
-    fn take() -> Option<Switching> {
-        let deadline_ns = clock::monotonic_ns() + WAIT_NS;
-        loop {
-            if let Some(taken) = Switching::try_take() {
-                return Some(taken);
-            }
-            if clock::monotonic_ns() >= deadline_ns {
-                return None;
-            }
-            system::sleep_ns(WAIT_STEP_NS);
-        }
-    }
-}
-
-impl Drop for Switching {
-    fn drop(&mut self) {
-        OWNER.store(Switching::NOBODY, Ordering::Release);
-    }
-}
-
-static OWNER: AtomicI32 = AtomicI32::new(Switching::NOBODY);
-/// How long a hook waits for the right to switch. Another thread's switch of CUPTI's kinds takes less.
-const WAIT_NS: u64 = 100_000_000;
-const WAIT_STEP_NS: u64 = 20_000;
 
 /// Makes the process record from the calling thread's next call on.
 fn record_now(session: &'static Session) {
@@ -167,12 +126,27 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
     }
 }
 
-/// A step towards device times, or towards none; called at turns of the service thread until it returns true.
-/// Where CUPTI is not used, there is nothing to switch.
-pub fn switch_times(session: &'static Session, is_on: bool) -> bool {
+/// A step towards device times, towards none, or towards windows; called at turns of the service thread until
+/// it returns true. Where CUPTI is not used, there is nothing to switch.
+pub fn switch_times(session: &'static Session, wanted: TimesSetting) -> bool {
     let Some(root) = root::of_tracer() else { return true };
     // A hook that switches now is done by the next turn, and so is a pause, after some.
-    let Some(_switching) = Switching::try_take() else { return false };
+    let Some(mut switching) = Switching::try_take() else { return false };
+    if windows::are_active(session) {
+        if wanted == TimesSetting::Windows {
+            return true;
+        }
+        windows::deactivate(session, &mut switching);
+        TIMING_TURNS_LEFT.store(TURNS_MARKED, Ordering::Relaxed);
+    }
+    let is_done = switch_to(session, root, wanted == TimesSetting::On);
+    if is_done && wanted == TimesSetting::Windows {
+        windows::activate(session, &mut switching, false);
+    }
+    is_done
+}
+
+fn switch_to(session: &'static Session, root: &Root, is_on: bool) -> bool {
     let recording = session.recording();
     match (session.timing(), is_on) {
         (Timing::On, true) | (Timing::Off, false) => return true,
@@ -212,8 +186,13 @@ pub fn switch_times(session: &'static Session, is_on: bool) -> bool {
 }
 
 /// Whether operations that are recorded now get device times, or will once the session goes on.
-pub fn has_times(session: &Session) -> bool {
-    root::of_tracer().is_some() && session.timing() == Timing::On
+pub fn times_now(session: &Session) -> TimesSetting {
+    match root::of_tracer() {
+        None => TimesSetting::Off,
+        Some(_) if windows::are_active(session) => TimesSetting::Windows,
+        Some(_) if session.timing() == Timing::On => TimesSetting::On,
+        Some(_) => TimesSetting::Off,
+    }
 }
 
 fn pause(session: &'static Session, root: Option<&Root>) -> bool {
@@ -258,16 +237,6 @@ fn go_on(session: &'static Session, root: Option<&Root>) -> bool {
     true
 }
 
-/// False if CUPTI refuses, which is reported.
-fn turn_on(session: &'static Session, root: &Root) -> bool {
-    let is_on = kinds::request_base(root).is_ok();
-    if !is_on {
-        session.notice(1, 0, b"CUPTI refuses to record again: host times only");
-    }
-    ON_NS.store(root.now_ns(), Ordering::Relaxed);
-    is_on
-}
-
 /// Whether the service thread may flush in this turn. It does not while device times are switched off, nor
 /// just after: a flush then waited for ever for CUPTI's own thread (driver 580, CUPTI 13.0, eight threads
 /// that launch and make graphs: after 14 to 46 switches; without such flushes never in 249).
@@ -276,18 +245,14 @@ pub fn may_flush(session: &Session) -> bool {
     if left > 0 {
         QUIET_TURNS_LEFT.store(left - 1, Ordering::Relaxed);
     }
-    left == 0 && session.timing() != Timing::Off
-}
-
-fn turn_off(root: &Root) {
-    kinds::withdraw_base(root);
-    OFF_NS.store(root.now_ns(), Ordering::Relaxed);
-    ON_NS.store(u64::MAX, Ordering::Relaxed);
+    // Windows flush by themselves, unless somebody needs everything now.
+    let is_by_windows = windows::are_active(session) && !session.is_flush_asked();
+    left == 0 && session.timing() != Timing::Off && !is_by_windows
 }
 
 /// Writes from when on the process takes device times, or none.
 fn note_times(session: &'static Session, is_on: bool) {
-    let mark = mark::DeviceTimes { is_on, ticks: clock::now() };
+    let mark = mark::DeviceTimes { is_on, ticks: clock::now(), ..mark::DeviceTimes::default() };
     thread::with(|slot| slot.emit(session, &[mark.to_cell()]));
 }
 
@@ -295,11 +260,4 @@ fn note_times(session: &'static Session, is_on: bool) {
 fn note(session: &'static Session, is_on: bool) {
     let mark = mark::Recording { is_on, ticks: clock::now() };
     thread::with(|slot| slot.emit(session, &[mark.to_cell()]));
-}
-
-/// Whether CUPTI's end time of an operation is its own. An operation under way when its kind goes off gets
-/// the time at which the kind goes on again (kineto#1105).
-pub fn is_end_known(start_ns: u64, end_ns: u64) -> bool {
-    let (off_ns, on_ns) = (OFF_NS.load(Ordering::Relaxed), ON_NS.load(Ordering::Relaxed));
-    off_ns == 0 || start_ns >= off_ns || end_ns < on_ns.min(u64::MAX - 1).max(off_ns)
 }

@@ -2,7 +2,6 @@
 
 use core::ffi::{c_int, c_uint};
 
-use gputrace_producer::session::Session;
 use gputrace_producer::{service, session};
 use gputrace_wire::call::operation;
 
@@ -18,14 +17,22 @@ pub fn initialised(cx: &Context, flags: c_uint, wait: fn()) -> Description {
     sync::other(cx, operation::INITIALISE, flags.into())
 }
 
+/// What the service thread does.
+#[derive(Clone, Copy)]
+pub struct Service {
+    pub turn: service::Turn,
+    pub between: service::Between,
+}
+
 /// A context exists, so the driver has threads of its own, and a thread of ours makes no single-threaded
-/// program multi-threaded. That thread calls `turn` periodically.
-pub fn created(cx: &Context, out: *const Handle, device: Device, turn: fn(&'static Session)) -> Description {
+/// program multi-threaded. That thread calls `run`.
+pub fn created(cx: &Context, out: *const Handle, device: Device, run: Service) -> Description {
     // SAFETY: the call's own out pointer.
     if let Some(context) = unsafe { written(cx, out) } {
         cx.tables.context(cx.session, context, device);
         tables::forget_current_context();
-        service::start(cx.session, turn);
+        service::set_between(run.between);
+        service::start(cx.session, run.turn);
     }
     sync::other(cx, operation::CREATE, device as u64)
 }

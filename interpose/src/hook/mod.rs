@@ -8,9 +8,11 @@
 //! | `captures` | whether a call's work is executed or becomes a graph's |
 //! | `beginning` | whether a session begins paused, and what it reports of that |
 //! | `nodes` | the graph nodes that a call made |
+//! | `calibration` | what CUPTI's records cost launch calls |
 //! | `pause` | what becomes of a call while the session is paused |
 
 pub mod beginning;
+mod calibration;
 pub mod capture;
 pub mod captures;
 pub mod description;

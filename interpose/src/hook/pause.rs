@@ -76,5 +76,6 @@ fn mark(session: &'static Session, slot: &Slot, description: &Description, at: &
         detail: description.detail,
         ..Call::default()
     };
+    slot.note_latest(at.correlation);
     slot.emit(session, &[call.to_cell()]);
 }

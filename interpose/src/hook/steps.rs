@@ -18,7 +18,7 @@ use gputrace_wire::counter::Counter;
 
 use crate::hook::description::{Context, Description, On};
 use crate::hook::pause::At;
-use crate::hook::{capture, captures, nodes, pause};
+use crate::hook::{calibration, capture, captures, nodes, pause};
 use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
@@ -111,7 +111,9 @@ pub fn around(
                 (0, Works::of_this_thread(session))
             };
             let mut is_timed = flags & flag::CAPTURED == 0;
+            let mut window = if is_timed { state.window() } else { 0 };
             if state.is_untimed_at_either(session.hook_state()) && is_timed && status == SUCCESS {
+                window = 0;
                 let duration_ticks = end_ticks.wrapping_sub(start_ticks);
                 let at = At { start_ticks, duration_ticks, correlation, state, recording };
                 if pause::is_untimed(session, slot, &description, &at) {
@@ -128,9 +130,13 @@ pub fn around(
                 correlation: if is_timed { correlation } else { 0 },
                 stack,
                 stream,
+                window,
                 status: status.clamp(0, 0xffff) as u16,
                 detail: description.detail,
             };
+            if window != 0 && correlation != 0 && description.kind == kind::LAUNCH {
+                slot.count_window_launch(correlation);
+            }
             if !(works.may_be() || active_span::is_in_ring(slot)) || write_active_span(session, slot, works) {
                 slot.emit(session, &[call.to_cell()]);
             }
@@ -145,6 +151,7 @@ pub fn around(
             // The hook's own time: from the first clock reading to the start, and from the end to now.
             let own = start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
             slot.add_cost(own);
+            calibration::add(session, slot, entry, state, status, end_ticks.wrapping_sub(start_ticks));
         }
         status
     })

@@ -2,7 +2,9 @@
 
 use core::ffi::c_int;
 
+use gputrace_producer::service::{Between, NOTHING_DUE};
 use gputrace_producer::session::Session;
+use gputrace_wire::run_settings::TimesSetting;
 
 use crate::process::link::Link;
 use crate::symbols::driver;
@@ -13,10 +15,12 @@ pub struct DeviceTimes {
     pub start: fn(&'static Session, &Tables, c_int, bool),
     /// The periodic work of the service thread.
     pub turn: fn(&'static Session),
-    /// A step towards device times, or towards none. True once that is done, or cannot be.
-    pub switch: fn(&'static Session, bool) -> bool,
-    /// Whether device times are on.
-    pub are_on: fn(&Session) -> bool,
+    /// A step towards that. True once it is done, or cannot be.
+    pub switch: fn(&'static Session, TimesSetting) -> bool,
+    /// What is in force.
+    pub now: fn(&Session) -> TimesSetting,
+    /// What the service thread does between turns, and the time until it is due again.
+    pub between: Between,
     /// The last delivery.
     pub finish: fn(&'static Session),
     pub graph_number: GraphNumber,
@@ -28,7 +32,8 @@ pub static DEVICE_TIMES: Link<DeviceTimes> = Link::new(&DeviceTimes {
     start: |_, _, _, _| (),
     turn: |_| (),
     switch: |_, _| true,
-    are_on: |_| false,
+    now: |_| TimesSetting::Off,
+    between: |_| NOTHING_DUE,
     finish: |_| (),
     graph_number: |_, _| 0,
     run_call: driver::as_it_is,

@@ -47,7 +47,7 @@ fn apply(session: &'static Session, wanted: u32) -> bool {
     if let Some(asked) = order.torch_ops {
         operators::request(session, asked);
     }
-    order.device_times.is_none_or(|is_on| (DEVICE_TIMES.get().switch)(session, is_on))
+    order.device_times.is_none_or(|wanted| (DEVICE_TIMES.get().switch)(session, wanted))
 }
 
 fn can_read_native(session: &Session) -> bool {
@@ -60,7 +60,7 @@ fn now(session: &Session) -> RunSettings {
     let state = session.hook_state();
     RunSettings {
         stacks: Some(Frames { python: state.has_python(), native: state.has_native() }),
-        device_times: Some((DEVICE_TIMES.get().are_on)(session)),
+        device_times: Some((DEVICE_TIMES.get().now)(session)),
         torch_ops: Some(operators::are_requested()),
     }
 }

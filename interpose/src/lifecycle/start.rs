@@ -11,6 +11,7 @@ use gputrace_callstack::native::bounds;
 use gputrace_producer::session::{self, Claim, Session};
 use gputrace_producer::{clock, early_calls, on_full, service, system, thread, untraced};
 
+use crate::describe::context::Service;
 use crate::frames::torch::operators;
 use crate::frames::{native, python};
 use crate::hook::{beginning, capture};
@@ -161,8 +162,19 @@ fn begin_with(claim: Claim, session_path: Option<&CStr>) -> Result<(), &'static 
     Ok(())
 }
 
+/// What the service thread does.
+pub const SERVICE: Service = Service { turn, between };
+
+/// Between turns.
+fn between(session: &'static Session) -> u64 {
+    if UNDER_WAY.load(Ordering::Acquire) == session.pid {
+        return service::NOTHING_DUE;
+    }
+    (DEVICE_TIMES.get().between)(session)
+}
+
 /// The periodic work of the service thread.
-pub fn turn(session: &'static Session) {
+fn turn(session: &'static Session) {
     bounds::turn(session);
     if UNDER_WAY.load(Ordering::Acquire) == session.pid {
         return;

@@ -5,12 +5,16 @@ use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
+use gputrace_wire::budget::Budget;
+
 use crate::process::environment;
 
 /// The session socket's path; set by `gputrace run`.
 pub const SESSION: &CStr = c"GPUTRACE_SESSION";
-/// `full` or `off`.
+/// A [`gputrace_wire::windows::DeviceTimesMode`].
 pub const DEVICE_TIMES: &CStr = c"GPUTRACE_DEVICE_TIMES";
+/// The most that tracing may cost: a [`gputrace_wire::budget::Budget`].
+pub const BUDGET: &CStr = c"GPUTRACE_BUDGET";
 /// `node`, `graph` or `auto`: how launches of graphs are timed.
 pub const GRAPH_TIMES: &CStr = c"GPUTRACE_GRAPH_TIMES";
 /// `steady` or `full`: when CUPTI is made to deliver.
@@ -112,6 +116,11 @@ pub fn is_turned_off() -> bool {
 /// The variable's value, or its value at load if the program removed it since. `None` if unset or empty.
 pub fn get(name: &CStr) -> Option<&'static CStr> {
     environment::value(name).or_else(|| remembered(name)).filter(|value| !value.is_empty())
+}
+
+/// A budget that makes no sense is as if there were none, as the command line warns.
+pub fn budget() -> Option<Budget> {
+    Budget::parse(get(BUDGET)?.to_str().ok()?).ok().flatten()
 }
 
 /// The sources of frames that are asked for, if the variable says which. One that makes no sense is as if

@@ -21,6 +21,8 @@ struct BufferedRecord {
     record: [u8; LARGEST],
     start_ns: u64,
     end_ns: u64,
+    /// Whether its kind went off while the operation was under way.
+    is_cut_off: bool,
 }
 
 /// One buffer of the client.
@@ -67,7 +69,16 @@ impl Buffer {
         let shown = |at: u64| at.wrapping_add(offset_ns);
         let record = record::build(activity, kind, shown(activity.start_ns), shown(activity.end_ns));
         let (start_ns, end_ns) = (activity.start_ns, activity.end_ns);
-        self.records.push(BufferedRecord { kind, at: self.used, bytes, record, start_ns, end_ns });
+        let is_cut_off = false;
+        self.records.push(BufferedRecord {
+            kind,
+            at: self.used,
+            bytes,
+            record,
+            start_ns,
+            end_ns,
+            is_cut_off,
+        });
         self.used += bytes;
         self.latest_ns = self.latest_ns.max(end_ns);
     }
@@ -107,6 +118,24 @@ impl Buffer {
 }
 
 impl Buffers {
+    /// A kind goes off: operations of it that are under way have no end until it goes on again, and then end
+    /// at that time (as in CUPTI 12 and 13, kineto#1105).
+    pub fn kind_changes(&mut self, kind: u32, is_on: bool, now_ns: u64, offset_ns: u64) {
+        for buffer in self.full.iter_mut().chain(&mut self.current) {
+            for entry in buffer.records.iter_mut().filter(|entry| entry.kind == kind) {
+                if !is_on && entry.end_ns > now_ns {
+                    (entry.is_cut_off, entry.end_ns) = (true, u64::MAX);
+                } else if is_on && entry.is_cut_off {
+                    (entry.is_cut_off, entry.end_ns) = (false, now_ns);
+                    let (_, end_at) = times_at(kind);
+                    let shown_ns = now_ns.wrapping_add(offset_ns);
+                    entry.record[end_at..end_at + 8].copy_from_slice(&shown_ns.to_ne_bytes());
+                }
+            }
+            buffer.latest_ns = buffer.records.iter().map(|entry| entry.end_ns).max().unwrap_or(0);
+        }
+    }
+
     /// Buffers that may be handed over now; with `with_current` also the one that is being filled.
     pub fn take_finished(&mut self, now_ns: u64, with_current: bool, forced: bool) -> Vec<Buffer> {
         // A flush closes the current buffer, also if operations in it still run (as CUPTI 13.0 does).
@@ -183,7 +212,7 @@ fn write_one(activity: &Activity) {
     state.buffers.dropped += 1;
 }
 
-fn time_of_day_offset_ns() -> u64 {
+pub fn time_of_day_offset_ns() -> u64 {
     driver().map_or(0, |driver| (driver.time_of_day_offset_ns)())
 }
 

@@ -29,6 +29,11 @@ fn switch(kind: u32, on: bool) -> CuptiResult {
     check_kind(kind)?;
     driver()?;
     let mut state = state::lock();
+    if (state.kinds & 1 << kind != 0) != on {
+        let now_ns = (driver()?.now_ns)();
+        let offset_ns = state.clock_offset_ns.unwrap_or_else(buffers::time_of_day_offset_ns);
+        state.buffers.kind_changes(kind, on, now_ns, offset_ns);
+    }
     if on {
         state.kinds |= 1 << kind;
     } else {

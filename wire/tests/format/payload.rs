@@ -162,9 +162,27 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
         ),
         "DEVICE_TIMES" => rows(
             DeviceTimes::default(),
-            DeviceTimes { is_on: true, ticks: M64 },
+            DeviceTimes {
+                is_on: true,
+                cause: 0xff,
+                ticks: M64,
+                window: M32,
+                on_us: M32,
+                mean_us: M32,
+                enable_ns: M32,
+                disable_ns: M32,
+            },
             |times| bytes_of(&[times.to_cell()]),
-            &[("is_on", |times| times.is_on = true), ("ticks", |times| times.ticks = M64)],
+            &[
+                ("is_on", |times| times.is_on = true),
+                ("cause", |times| times.cause = 0xff),
+                ("ticks", |times| times.ticks = M64),
+                ("window", |times| times.window = M32),
+                ("on_us", |times| times.on_us = M32),
+                ("mean_us", |times| times.mean_us = M32),
+                ("enable_ns", |times| times.enable_ns = M32),
+                ("disable_ns", |times| times.disable_ns = M32),
+            ],
         ),
         "host calls" => {
             let none = Call { kind: kind::CALL, ..Call::default() };
@@ -177,6 +195,7 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
                 correlation: M32,
                 stack: M32,
                 stream: M32,
+                window: M32,
                 status: M16,
                 detail: none.detail,
             };
@@ -190,6 +209,7 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
                     ("duration_ticks", |call| call.duration_ticks = M32.into()),
                     ("correlation", |call| call.correlation = M32),
                     ("stack", |call| call.stack = M32),
+                    ("window", |call| call.window = M32),
                     ("stream", |call| call.stream = M32),
                     ("status", |call| call.status = M16),
                 ],

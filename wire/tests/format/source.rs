@@ -1,7 +1,8 @@
 //! What the crate's source says, read as text: constants by module, fields by struct.
 
-const FILES: [(&str, &str); 20] = [
+const FILES: [(&str, &str); 22] = [
     ("atomic.rs", include_str!("../../src/atomic.rs")),
+    ("budget.rs", include_str!("../../src/budget.rs")),
     ("call.rs", include_str!("../../src/call.rs")),
     ("caller.rs", include_str!("../../src/caller.rs")),
     ("capture_range.rs", include_str!("../../src/capture_range.rs")),
@@ -21,6 +22,7 @@ const FILES: [(&str, &str); 20] = [
     ("ring.rs", include_str!("../../src/ring.rs")),
     ("run_settings.rs", include_str!("../../src/run_settings.rs")),
     ("segment.rs", include_str!("../../src/segment.rs")),
+    ("windows.rs", include_str!("../../src/windows.rs")),
 ];
 const LIB: &str = include_str!("../../src/lib.rs");
 

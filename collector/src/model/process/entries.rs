@@ -105,7 +105,15 @@ impl ProcessState {
             }
             kind::DEVICE_TIMES => {
                 let change = DeviceTimes::from_cell(first);
-                self.definitions.timed.changes(change.is_on, self.clocks.monotonic_ns(change.ticks));
+                let at_ns = match change.ticks {
+                    0 => self.begin.start_monotonic_ns,
+                    ticks => self.clocks.monotonic_ns(ticks),
+                };
+                let timed = &mut self.definitions.timed;
+                match change.window {
+                    0 => timed.changes(change.is_on, at_ns),
+                    _ => timed.window_changes(change.is_on, at_ns),
+                }
             }
             kind::EPOCH_BEGIN => self.epoch_begin(ring, &EpochBegin::from_cell(first)),
             kind::GAP => match Gap::from_cell(first) {

@@ -88,7 +88,7 @@ fn of_side(side: &str, runs: &[Report]) -> Vec<String> {
     );
     add(
         |report| report.device_times == DeviceTimes::Windows,
-        "device times in windows only: GPU times are those of the windows",
+        "device times in windows only: GPU times are estimates, and busy and idle times are those of the windows",
     );
     add(|report| !report.excerpts.is_empty(), "a flight recorder's last part: totals are those of that part");
     add(|report| !report.size_limits.is_empty(), "the trace file holds the first part only");

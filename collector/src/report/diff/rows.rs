@@ -209,7 +209,7 @@ pub(super) fn kernels(before: &[Report], after: &[Report]) -> Vec<ComparedRow> {
     const OTHER: &str = "";
     let sums = |report: &Report, add: &mut dyn FnMut(String, RunSums)| {
         for kernel in &report.kernels {
-            let sums = RunSums { ns: kernel.spread.total_ns, calls: kernel.calls, host_ns: 0 };
+            let sums = RunSums { ns: kernel.time_ns(), calls: kernel.calls, host_ns: 0 };
             add(kernel.full_name.clone(), sums);
         }
         let other = &report.other_kernels;
@@ -244,7 +244,7 @@ pub(super) fn modules(before: &[Report], after: &[Report]) -> Vec<ComparedRow> {
     let sums = |report: &Report, add: &mut dyn FnMut((String, String), RunSums)| {
         for module in report.modules.iter().flat_map(|modules| &modules.list) {
             let of = &module.launched;
-            let sums = RunSums { ns: of.total_ns, calls: of.calls, host_ns: of.host_total_ns };
+            let sums = RunSums { ns: of.time_ns(), calls: of.calls, host_ns: of.host_total_ns };
             add((module.class.clone(), module.file.clone()), sums);
         }
     };
@@ -269,13 +269,16 @@ pub(super) fn lines(before: &[Report], after: &[Report]) -> Vec<ComparedRow> {
                 continue;
             }
             let CodeLocation { file, function, line: number, .. } = &line.location;
-            let sums =
-                RunSums { ns: line.charged_ns, calls: line.charged_calls, host_ns: line.charged_host_ns };
+            let sums = RunSums {
+                ns: line.charged_time_ns(),
+                calls: line.charged_calls,
+                host_ns: line.charged_host_ns,
+            };
             add((file.clone(), function.clone(), *number), sums);
         }
         let none = &report.no_line;
         if !report.lines.is_empty() && none.calls + none.host_calls > 0 {
-            let sums = RunSums { ns: Some(none.total_ns), calls: none.calls, host_ns: none.host_total_ns };
+            let sums = RunSums { ns: Some(none.time_ns()), calls: none.calls, host_ns: none.host_total_ns };
             add((None, "(no Python line)".to_owned(), None), sums);
         }
     };

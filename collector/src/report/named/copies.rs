@@ -17,15 +17,16 @@ fn moved(report: &Report) -> Vec<(&'static str, &MovedReport)> {
     let copies = report.transfers.iter().map(|transfer| (name(transfer.direction), &transfer.moved));
     let mut all: Vec<_> = copies.chain([("[CUDA memset]", &report.memsets)]).collect();
     all.retain(|(_, moved)| moved.calls > 0);
-    all.sort_by_key(|(_, moved)| std::cmp::Reverse(moved.spread.total_ns));
+    all.sort_by_key(|(_, moved)| std::cmp::Reverse(moved.time_ns()));
     all
 }
 
 pub(super) fn times(report: &Report) -> Vec<Vec<Cell>> {
     let all = moved(report);
-    let all_ns = all.iter().filter_map(|(_, moved)| moved.spread.total_ns).fold(0, u64::saturating_add);
+    let all_ns = all.iter().filter_map(|(_, moved)| moved.time_ns()).fold(0, u64::saturating_add);
     let row = |(name, moved): &(&str, &MovedReport)| {
-        with(sums(part(moved.spread.total_ns, all_ns), moved.calls, &moved.spread), *name)
+        let share = part(moved.time_ns(), all_ns);
+        with(sums(share, moved.calls, moved.estimate, &moved.spread), *name)
     };
     all.iter().map(row).collect()
 }

@@ -62,6 +62,7 @@ impl Serialize for TableRow<'_> {
                 Cell::Text(text) => map.serialize_entry(heading, text)?,
                 Cell::Count(value) => map.serialize_entry(heading, value)?,
                 Cell::Figure(value) => map.serialize_entry(heading, &tenths(*value))?,
+                Cell::Estimated(time) => map.serialize_entry(heading, &time.known_ns())?,
                 Cell::Missing => map.serialize_entry(heading, &None::<u64>)?,
             }
         }
@@ -89,6 +90,7 @@ fn text(table: &NamedTable, width: usize) -> String {
             Cell::Text(text) => line_safe(text).into_owned(),
             Cell::Count(value) => count(*value),
             Cell::Figure(value) => format!("{value:.1}"),
+            Cell::Estimated(time) => count(time.total_ns),
             Cell::Missing => "-".to_owned(),
         });
         let mut cells: Vec<String> = cells.collect();
@@ -139,6 +141,7 @@ fn plain(cell: &Cell) -> String {
         Cell::Text(text) => text.clone(),
         Cell::Count(value) => value.to_string(),
         Cell::Figure(value) => format!("{value:.1}"),
+        Cell::Estimated(time) => time.total_ns.to_string(),
         Cell::Missing => String::new(),
     }
 }
@@ -191,7 +194,7 @@ mod tests {
         NamedTable {
             name: "made",
             title: "Made up",
-            columns: &["Time (%)", "Total Time (ns)", "Name"],
+            columns: vec!["Time (%)", "Total Time (ns)", "Name"],
             rows: vec![
                 vec![Cell::Figure(66.66), Cell::Count(1200), Cell::Text("add<int, 4>".into())],
                 vec![Cell::Missing, Cell::Missing, Cell::Text("says \"hi\"\n|".into())],
@@ -234,7 +237,7 @@ mod tests {
     fn narrow_page_has_records_instead_of_columns() {
         let long = "a sentence about something that matters, which is longer than a narrow page";
         let table = NamedTable {
-            columns: &["Time (%)", "Total Time (ns)", "Lines", "Advice", "Name"],
+            columns: vec!["Time (%)", "Total Time (ns)", "Lines", "Advice", "Name"],
             rows: vec![vec![
                 Cell::Figure(66.66),
                 Cell::Count(1200),

@@ -1,6 +1,6 @@
 //! Rows of PyTorch's modules and operators: each with those inside of it, then what is inside of none.
 
-use super::{Cell, percent, time, with};
+use super::{Cell, estimated, percent, time, with};
 use crate::report::{InsideReport, OutsideReport, Report};
 
 /// The headings; `last` is that of the name.
@@ -37,7 +37,7 @@ pub(super) fn operators(report: &Report) -> Vec<Vec<Cell>> {
 fn row(name: String, launched: &InsideReport) -> Vec<Cell> {
     let figures = vec![
         percent(launched.share),
-        time(launched.total_ns),
+        estimated(launched.estimate, launched.total_ns),
         Cell::Count(launched.calls),
         time(launched.backward_ns),
         Cell::Count(launched.backward_calls),
@@ -51,7 +51,7 @@ fn row(name: String, launched: &InsideReport) -> Vec<Cell> {
 
 fn outside(rows: [(&str, OutsideReport); 2]) -> impl Iterator<Item = Vec<Cell>> {
     rows.into_iter().filter(|(_, of)| of.calls > 0).map(|(name, of)| {
-        let mut figures = vec![percent(of.share), time(of.total_ns), Cell::Count(of.calls)];
+        let mut figures = vec![percent(of.share), estimated(of.estimate, of.total_ns), Cell::Count(of.calls)];
         figures.resize(9, Cell::Missing);
         with(figures, name)
     })

@@ -12,6 +12,7 @@ mod launches;
 
 use std::fmt;
 
+use crate::report::EstimatedTime;
 use crate::report::json::{Report, Spread};
 use crate::report::lines::CodeLocation;
 
@@ -24,6 +25,8 @@ pub enum Cell {
     Count(u64),
     /// With one decimal.
     Figure(f64),
+    /// A time that is estimated in part. In a printed table the error has a column of its own.
+    Estimated(EstimatedTime),
     Missing,
 }
 
@@ -32,7 +35,7 @@ pub enum Cell {
 pub struct NamedTable {
     pub name: &'static str,
     pub title: &'static str,
-    pub columns: &'static [&'static str],
+    pub columns: Vec<&'static str>,
     pub rows: Vec<Vec<Cell>>,
 }
 
@@ -253,10 +256,31 @@ pub fn tables(report: &Report, names: &[String]) -> Vec<NamedTable> {
     let table = |kind: &TableKind| NamedTable {
         name: kind.name,
         title: kind.title,
-        columns: kind.columns,
+        columns: kind.columns.to_vec(),
         rows: (kind.rows)(report),
     };
+    let table = |kind: &TableKind| with_errors(table(kind));
     names.iter().filter_map(|name| kind(name)).map(table).collect()
+}
+
+/// The same with each estimated time in two columns: the time, and half of its 95 % interval.
+fn with_errors(mut table: NamedTable) -> NamedTable {
+    let is_estimated = |row: &Vec<Cell>| row.iter().position(|cell| matches!(cell, Cell::Estimated(_)));
+    let Some(column) = table.rows.iter().find_map(is_estimated) else { return table };
+    table.columns.insert(column + 1, "Error (ns)");
+    for row in &mut table.rows {
+        let error = match row.get(column) {
+            Some(Cell::Estimated(estimate)) => Cell::Count(estimate.error_ns),
+            _ => Cell::Missing,
+        };
+        row.insert(column + 1, error);
+        if let Some(cell) = row.get_mut(column)
+            && let Cell::Estimated(estimate) = cell
+        {
+            *cell = time(estimate.known_ns());
+        }
+    }
+    table
 }
 
 fn kind(name: &str) -> Option<&'static TableKind> {
@@ -265,6 +289,11 @@ fn kind(name: &str) -> Option<&'static TableKind> {
 
 fn time(ns: Option<u64>) -> Cell {
     ns.map_or(Cell::Missing, Cell::Count)
+}
+
+/// A time, estimated where not all of it was measured.
+fn estimated(estimate: Option<EstimatedTime>, measured_ns: Option<u64>) -> Cell {
+    estimate.map_or_else(|| time(measured_ns), Cell::Estimated)
 }
 
 fn percent(share: Option<f64>) -> Cell {
@@ -276,10 +305,10 @@ fn part(ns: Option<u64>, all_ns: u64) -> Cell {
 }
 
 /// Share, total, calls, mean, median, least, most: the first seven columns of nsys's sums.
-fn sums(share: Cell, calls: u64, spread: &Spread) -> Vec<Cell> {
+fn sums(share: Cell, calls: u64, estimate: Option<EstimatedTime>, spread: &Spread) -> Vec<Cell> {
     vec![
         share,
-        time(spread.total_ns),
+        estimated(estimate, spread.total_ns),
         Cell::Count(calls),
         spread.mean_ns.map_or(Cell::Missing, Cell::Figure),
         time(spread.median_ns),
@@ -323,12 +352,12 @@ fn lines(report: &Report) -> Vec<Vec<Cell>> {
     let is_charged = |calls: u64, host_calls: u64| calls > 0 || host_calls > 0;
     let charged = report.lines.iter().filter(|line| is_charged(line.charged_calls, line.charged_host_calls));
     let mut rows: Vec<_> = charged.collect();
-    rows.sort_by_key(|line| std::cmp::Reverse((line.charged_ns, line.charged_host_ns)));
+    rows.sort_by_key(|line| std::cmp::Reverse((line.charged_time_ns(), line.charged_host_ns)));
     rows.iter()
         .map(|line| {
             let figures = vec![
                 percent(line.charged_share),
-                time(line.charged_ns),
+                estimated(line.estimate, line.charged_ns),
                 Cell::Count(line.charged_calls),
                 Cell::Count(line.charged_host_calls),
                 Cell::Count(line.charged_host_ns),
@@ -340,7 +369,10 @@ fn lines(report: &Report) -> Vec<Vec<Cell>> {
 
 fn kernels(report: &Report) -> Vec<Vec<Cell>> {
     let row = |kernel: &crate::report::KernelReport| {
-        with(sums(percent(kernel.share), kernel.calls, &kernel.spread), kernel.full_name.as_str())
+        with(
+            sums(percent(kernel.share), kernel.calls, kernel.estimate, &kernel.spread),
+            kernel.full_name.as_str(),
+        )
     };
     report.kernels.iter().map(row).collect()
 }
@@ -348,7 +380,7 @@ fn kernels(report: &Report) -> Vec<Vec<Cell>> {
 fn calls(report: &Report) -> Vec<Vec<Cell>> {
     let all_ns = report.calls.iter().filter_map(|call| call.spread.total_ns).fold(0, u64::saturating_add);
     let row = |call: &crate::report::CallReport| {
-        with(sums(part(call.spread.total_ns, all_ns), call.calls, &call.spread), call.name.as_str())
+        with(sums(part(call.spread.total_ns, all_ns), call.calls, None, &call.spread), call.name.as_str())
     };
     report.calls.iter().map(row).collect()
 }
@@ -373,7 +405,11 @@ fn range_times(report: &Report) -> Vec<Vec<Cell>> {
 fn range_work(report: &Report) -> Vec<Vec<Cell>> {
     let all = report.ranges.iter().filter(|range| range.operations > 0);
     all.map(|range| {
-        let figures = vec![percent(range.share), time(range.device_total_ns), Cell::Count(range.operations)];
+        let figures = vec![
+            percent(range.share),
+            estimated(range.estimate, range.device_total_ns),
+            Cell::Count(range.operations),
+        ];
         with(figures, range.text())
     })
     .collect()
@@ -383,7 +419,7 @@ fn threads(report: &Report) -> Vec<Vec<Cell>> {
     let row = |thread: &crate::report::ThreadReport| {
         let figures = vec![
             percent(thread.share),
-            time(thread.device_total_ns),
+            estimated(thread.estimate, thread.device_total_ns),
             Cell::Count(thread.operations),
             Cell::Count(thread.host_calls),
             Cell::Count(thread.pid.into()),
@@ -398,7 +434,7 @@ fn streams(report: &Report) -> Vec<Vec<Cell>> {
     let row = |stream: &crate::report::StreamReport| {
         let figures = vec![
             percent(stream.share),
-            time(stream.device_total_ns),
+            estimated(stream.estimate, stream.device_total_ns),
             Cell::Count(stream.operations),
             Cell::Count(stream.pid.into()),
             stream.device.map_or(Cell::Missing, |device| Cell::Count(device as u64)),

@@ -57,11 +57,11 @@ impl Report {
         };
         for (name, launched) in rows.iter().filter(is_worth).take(SHOWN) {
             let of_it = [launched.self_ns, launched.backward_ns].map(|ns| ns.map_or_else(dash, duration));
-            row(name, launched.calls, launched.total_ns, launched.share, of_it);
+            row(name, launched.calls, launched.time_ns(), launched.share, of_it);
         }
-        for (name, OutsideReport { calls, total_ns, share }) in outside {
-            if calls > 0 {
-                row(name, calls, total_ns, share, Default::default());
+        for (name, of) in outside {
+            if of.calls > 0 {
+                row(name, of.calls, of.time_ns(), of.share, Default::default());
             }
         }
         table.narrow(page.width, NAME_MIN);

@@ -3,14 +3,15 @@
 use crate::label::units::{bandwidth, bytes, count, digits, duration, percent};
 use crate::model::operation::PAGEABLE;
 use crate::names::line_safe;
+use crate::report::estimated::shown;
 use crate::report::occupancy::low_occupancy;
 use crate::report::table::{Table, fit};
 use crate::report::text::IDLE_SHARE_MIN;
 use crate::report::text::page::{LABEL, NAME_MIN, TextPage};
 use crate::report::words::{dash, plural};
 use crate::report::{
-    AnomalyReport, DeviceTimes, GraphReport, IdleLine, KernelReport, LineReport, MemoryCopyReport,
-    MovedReport, RangeReport, Report, Spread, ThreadReport,
+    AnomalyReport, DeviceTimes, EstimatedTime, GraphReport, IdleLine, KernelReport, LineReport,
+    MemoryCopyReport, MovedReport, RangeReport, Report, Spread, ThreadReport,
 };
 
 /// On pages narrower than this, the table of kernels has a short heading.
@@ -46,19 +47,24 @@ impl Report {
             true => vec![heading.as_str(), "calls", "total", "share", "min", "mean", "median", "p99", "max"],
             false => vec!["Kernels (no device times)", "calls"],
         };
+        let is_estimated = timed && self.estimate.is_some();
+        if is_estimated {
+            header.insert(3, "error");
+        }
         let verbose = page.verbose;
         header.extend(verbose.then_some("occ"));
         let mut table = Table::new(&header).optional(&["p99", "min", "median", "max"]);
         let row = |name: String, calls: u64, rest: Vec<String>, occupancy: String| {
             let mut cells = vec![name, count(calls)];
-            cells.extend(rest.into_iter().take(if timed { 7 } else { 0 }));
+            let columns = if timed { 7 + usize::from(is_estimated) } else { 0 };
+            cells.extend(rest.into_iter().take(columns));
             cells.extend(verbose.then_some(occupancy));
             cells
         };
         for kernel in shown {
             let spread = &kernel.spread;
-            let rest = vec![
-                spread.total_ns.map_or_else(dash, duration),
+            let mut rest = vec![
+                kernel.time_ns().map_or_else(dash, duration),
                 kernel.share.map_or_else(dash, percent),
                 spread.min_ns.map_or_else(dash, |ns| unit.show(ns as f64)),
                 spread.mean_ns.map_or_else(dash, |ns| unit.show(ns)),
@@ -66,18 +72,21 @@ impl Report {
                 spread.p99_ns.map_or_else(dash, |ns| unit.show(ns as f64)),
                 spread.max_ns.map_or_else(dash, |ns| unit.show(ns as f64)),
             ];
+            if let Some(estimate) = kernel.estimate.filter(|_| is_estimated) {
+                rest.insert(1, estimate.error_text());
+            }
             let occupancy = kernel.occupancy.map_or_else(dash, |share| format!("{:.0}%", share * 100.0));
             table.row(row(kernel.name.clone(), kernel.calls, rest, occupancy));
         }
         let sum =
             |of: &dyn Fn(&KernelReport) -> u64| self.kernels.iter().map(of).fold(0, u64::saturating_add);
         let calls = sum(&|kernel| kernel.calls).saturating_add(self.other_kernels.calls);
-        let total_ns = sum(&|kernel| kernel.spread.total_ns.unwrap_or(0));
+        let total_ns = sum(&|kernel| kernel.time_ns().unwrap_or(0));
         let total_ns = total_ns.saturating_add(self.other_kernels.total_ns);
         let more = if self.other_kernels.calls > 0 { "more than " } else { "" };
         let in_all = if page.width < NARROW { "" } else { " in all" };
         let name = format!("{more}{}{in_all}", plural(self.kernels.len() as u64, "kernel", "kernels"));
-        let mut rest = vec![String::new(); 7];
+        let mut rest = vec![String::new(); 8];
         if let Some(total) = rest.first_mut() {
             *total = duration(total_ns);
         }
@@ -151,11 +160,11 @@ impl Report {
         }
         let timed = self.counts.timed_operations > 0;
         let weight = |line: &LineReport| match timed {
-            true => (line.charged_calls, line.charged_ns),
+            true => (line.charged_calls, line.charged_time_ns()),
             false => (line.charged_host_calls, Some(line.charged_host_ns)),
         };
         let no_line = match timed {
-            true => (self.no_line.calls, self.no_line.total_ns),
+            true => (self.no_line.calls, self.no_line.time_ns()),
             false => (self.no_line.host_calls, self.no_line.host_total_ns),
         };
         let charged: Vec<&LineReport> = self.lines.iter().filter(|line| weight(line).0 > 0).collect();
@@ -171,22 +180,29 @@ impl Report {
         let has_mostly = timed && mostly_width >= MOSTLY_WIDTH_MIN;
         // Padding all cells of the last column to one width aligns them to the left.
         let last = |text: &str| has_mostly.then(|| format!("{text:<widest$}"));
+        let is_estimated = timed && self.estimate.is_some();
         let mut header = vec![heading.to_owned(), "calls".to_owned(), time.to_owned(), "share".to_owned()];
+        if is_estimated {
+            header.insert(3, "error".to_owned());
+        }
         header.extend(last("mostly"));
         let mut table = Table::new(&header.iter().map(String::as_str).collect::<Vec<_>>());
-        let mut add = |name: String, calls: u64, ns: Option<u64>, mostly: &str| {
+        let mut add = |name, calls, ns: Option<u64>, estimate: Option<EstimatedTime>, mostly: &str| {
             let share = ns.filter(|_| sums.1 > 0).map(|ns| ns as f64 / sums.1 as f64);
             let mut row =
                 vec![name, count(calls), ns.map_or_else(dash, duration), share.map_or_else(dash, percent)];
+            if let Some(estimate) = estimate.filter(|_| is_estimated) {
+                row.insert(3, estimate.error_text());
+            }
             row.extend(last(mostly));
             table.row(row);
         };
         for (line, mostly) in shown.iter().zip(&mostly) {
             let (calls, ns) = weight(line);
-            add(line_safe(&line.location.text()).into_owned(), calls, ns, mostly);
+            add(line_safe(&line.location.text()).into_owned(), calls, ns, line.estimate, mostly);
         }
         if no_line.0 > 0 {
-            add("(no Python line)".to_owned(), no_line.0, Some(no_line.1), "");
+            add("(no Python line)".to_owned(), no_line.0, Some(no_line.1), self.no_line.estimate, "");
         }
         let name = format!("{} in all", plural(charged.len() as u64, "line", "lines"));
         table.row(vec![name, count(sums.0), duration(sums.1), String::new()]);
@@ -214,7 +230,7 @@ impl Report {
                 count(range.calls.saturating_add(range.open)),
                 host,
                 count(range.operations),
-                range.device_total_ns.map_or_else(dash, duration),
+                shown(range.estimate.as_ref(), range.device_total_ns).map_or_else(dash, duration),
                 range.share.map_or_else(dash, percent),
             ]);
         }
@@ -235,7 +251,7 @@ impl Report {
                     name.to_owned(),
                     count(moved.calls),
                     bytes(moved.bytes),
-                    moved.spread.total_ns.map_or_else(dash, duration),
+                    moved.time_ns().map_or_else(dash, duration),
                     moved.bandwidth_mbps.filter(|rate| *rate > 0.0).map_or_else(dash, bandwidth),
                 ];
                 row.extend(has_link.then(|| link_share.map_or_else(String::new, percent)));
@@ -292,7 +308,8 @@ impl Report {
         let mut table = Table::new(&["Graphs as a whole", "calls", "total", "mean", "median", "p99", "max"])
             .optional(&["p99", "median", "max"]);
         for graph in timed.iter().take(PARTS_SHOWN) {
-            table.row(spread_row(self.of_process(graph.pid, &graph.label), graph.calls, &graph.spread));
+            let spread = Spread { total_ns: graph.time_ns(), ..graph.spread };
+            table.row(spread_row(self.of_process(graph.pid, &graph.label), graph.calls, &spread));
         }
         if let more @ 1.. = timed.len().saturating_sub(PARTS_SHOWN) {
             table.row(vec![format!("and {}", plural(more as u64, "more graph", "more graphs"))]);
@@ -341,7 +358,7 @@ impl Report {
         let rows = threads.iter().map(|thread| Row {
             name: self.of_process(thread.pid, &thread.label),
             operations: thread.operations,
-            device_total_ns: thread.device_total_ns,
+            device_total_ns: shown(thread.estimate.as_ref(), thread.device_total_ns),
             share: thread.share,
         });
         divided("Threads", "thread", rows, self.threads_left_out, page);
@@ -355,7 +372,7 @@ impl Report {
         let rows = self.streams.iter().map(|stream| Row {
             name: self.of_process(stream.pid, &stream.label),
             operations: stream.operations,
-            device_total_ns: stream.device_total_ns,
+            device_total_ns: shown(stream.estimate.as_ref(), stream.device_total_ns),
             share: stream.share,
         });
         divided("Streams", "stream", rows, self.streams_left_out, page);

@@ -28,9 +28,10 @@ pub use early::read_early;
 
 use super::graph_times::Delivered;
 use super::kinds::{self, Requester};
+use super::known_end::ENABLES;
 use super::open::Consumed;
 use super::root::{self, Root};
-use super::{guest, pause};
+use super::{awaited, guest};
 use crate::symbols::driver;
 use crate::table::tables::{self, Tables};
 
@@ -66,7 +67,7 @@ macro_rules! execution_of {
 
 /// The end time, or 0 if CUPTI did not see the end.
 fn known_end_ns(start_ns: u64, end_ns: u64) -> u64 {
-    if pause::is_end_known(start_ns, end_ns) { end_ns } else { 0 }
+    if ENABLES.is_end_known(start_ns, end_ns) { end_ns } else { 0 }
 }
 
 /// The fields that both copy records have under the same names.
@@ -242,6 +243,9 @@ impl Delivery<'_> {
             Record::Kernel(kernel) => {
                 let kernel = self.kernel(kernel);
                 self.ended(&kernel.execution);
+                if kernel.execution.graph_node == 0 {
+                    awaited::note(kernel.execution.correlation);
+                }
                 self.emit(&kernel.to_cells());
             }
             Record::Memcpy(copy) => self.copy(copy_of!(copy)),

@@ -1,0 +1,31 @@
+//! GPU time of operations without device times, where only a part of the time had them (windows, or device
+//! times that were switched): an exact count times the mean of those that were timed, with an error.
+//!
+//! The mean is that of operations of one key: stack, kernel and launch configuration, or copy and class of
+//! size. It is taken over operations in scheduled windows only. What a window was opened for because it was
+//! new is timed exactly, and enters no mean unless there is nothing else.
+//!
+//! The error is linearised with the window as the unit, since operations of one window resemble each other.
+
+mod drawn;
+mod estimation;
+mod interval;
+mod key;
+mod key_sums;
+mod running;
+mod sampled_windows;
+mod table;
+mod windowed;
+
+#[cfg(test)]
+mod simulation_tests;
+#[cfg(test)]
+mod tests;
+
+pub use drawn::{DrawnWindows, WindowPlan, WindowSchedule};
+pub use estimation::{Estimate, EstimatedRow, Estimation};
+pub use key::{EstimateKey, KeyWork};
+pub use running::RunningMeans;
+pub use sampled_windows::WindowCounts;
+pub use table::Estimates;
+pub use windowed::Windowed;

@@ -1,0 +1,52 @@
+//! The estimate as it goes on, for totals that never go down: each operation without device times adds the
+//! mean of those like it so far.
+
+use gputrace_wire::cell::flag;
+use rustc_hash::FxHashMap;
+
+use super::key::EstimateKey;
+use crate::model::operation::Operation;
+
+/// Keys that have a mean.
+const KEYS_MAX: usize = 1 << 16;
+
+#[derive(Clone, Debug, Default)]
+pub struct RunningMeans {
+    /// How many were timed, and their time.
+    known: FxHashMap<EstimateKey, (u64, u64)>,
+    /// Operations without an estimate, since none like them was timed before.
+    pub unmeasured: u64,
+}
+
+impl RunningMeans {
+    /// Whether the operation is of a session where only a part has device times.
+    #[inline]
+    pub fn concerns(operation: &Operation) -> bool {
+        operation.call.as_ref().is_some_and(|call| call.flags & flag::UNTIMED != 0 || call.window != 0)
+    }
+
+    /// The estimate for an operation without times; `None` for one with, and if none like it was timed.
+    pub fn operation(&mut self, operation: &Operation) -> Option<f64> {
+        let call = operation.call.as_ref()?;
+        let key = EstimateKey::of(operation, call)?;
+        match operation.timing {
+            // What a window was opened for because it was new is no usual one.
+            Some(_) if call.window & 1 != 0 => None,
+            Some(timing) => {
+                if self.known.len() < KEYS_MAX || self.known.contains_key(&key) {
+                    let (count, ns) = self.known.entry(key).or_default();
+                    *count += 1;
+                    *ns = ns.saturating_add(timing.duration_ns);
+                }
+                None
+            }
+            None => match self.known.get(&key) {
+                Some((count, ns)) => Some(*ns as f64 / *count as f64),
+                None => {
+                    self.unmeasured += 1;
+                    None
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A sink before another one: gives it a recording as windows would have recorded it.
+
+use std::collections::BTreeMap;
+
+use gputrace_wire::call::Detail;
+use gputrace_wire::caller::Caller;
+use gputrace_wire::cell::flag;
+use rustc_hash::FxHashSet;
+
+use super::drawn::{DrawnWindows, WindowPlan};
+use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
+use crate::model::Counts;
+use crate::model::definitions::Definitions;
+use crate::model::instances::RangeInstance;
+use crate::model::operation::{HostCall, Operation, Verdict, What};
+use crate::model::sink::Sink;
+
+/// Takes the device times of what was called outside of windows. Nodes of a graph that was launched outside
+/// become one operation, since without device records only the launch is known.
+#[derive(Debug)]
+pub struct Windowed<S> {
+    windows: DrawnWindows,
+    /// Graph launches outside of windows whose nodes came, by process and start.
+    launches: FxHashSet<(u32, u64)>,
+    /// What was passed on, by process.
+    pub counts: BTreeMap<u32, Counts>,
+    pub sink: S,
+}
+
+impl<S: Sink> Windowed<S> {
+    pub fn new(plan: WindowPlan, sink: S) -> Windowed<S> {
+        let windows = DrawnWindows::new(plan);
+        Windowed { windows, launches: FxHashSet::default(), counts: BTreeMap::new(), sink }
+    }
+
+    fn pass_on(&mut self, operation: &Operation, definitions: &Definitions) {
+        self.counts.entry(operation.process).or_default().select_operation(operation);
+        self.sink.operation(operation, definitions);
+    }
+}
+
+impl<S: Sink> Sink for Windowed<S> {
+    const JUDGES: bool = S::JUDGES;
+
+    fn process_begins(&mut self, number: u32, process: &ProcessBegin, session: &SessionBegin) {
+        self.windows.process_begins(number, process.start_monotonic_ns);
+        self.sink.process_begins(number, process, session);
+    }
+
+    fn defines(&mut self, number: u32, definitions: &Definitions) {
+        self.sink.defines(number, definitions);
+    }
+
+    fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
+        let mut call = call.clone();
+        if let Detail::GraphLaunch { .. } = call.detail {
+            self.windows.mark(&mut call);
+        }
+        self.sink.host_call(&call, definitions);
+    }
+
+    fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
+        let mut operation = operation.clone();
+        self.windows.apply(&mut operation);
+        let is_node = operation.graph.is_some() && operation.what != What::Graph;
+        if let (true, Some(call)) = (is_node, &operation.call)
+            && call.flags & flag::UNTIMED != 0
+        {
+            if !self.launches.insert((call.process, call.start_ticks)) {
+                return;
+            }
+            operation.what = What::Graph;
+            operation.verdict = Verdict::None;
+        }
+        self.pass_on(&operation, definitions);
+    }
+
+    fn caller(&mut self, process: u32, number: u32, caller: &Caller, definitions: &Definitions) {
+        self.sink.caller(process, number, caller, definitions);
+    }
+
+    fn range_begins(&mut self, range: &RangeInstance, definitions: &Definitions) {
+        self.sink.range_begins(range, definitions);
+    }
+
+    fn range_ends(&mut self, range: &RangeInstance, definitions: &Definitions) {
+        self.sink.range_ends(range, definitions);
+    }
+
+    fn process_ends(&mut self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
+        self.sink.process_ends(number, last_seen_ns, definitions);
+    }
+
+    fn device_samples(&mut self, samples: &DeviceSamples) {
+        self.sink.device_samples(samples);
+    }
+}

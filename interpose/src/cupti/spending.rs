@@ -1,0 +1,100 @@
+//! What a budget is spent on: reads what the hooks, CUPTI and the windows cost since the last reading, and
+//! lets the controller choose the windows to go on with.
+
+use gputrace_producer::clock;
+use gputrace_producer::rings::RingSums;
+use gputrace_producer::session::Session;
+use gputrace_producer::thread::SAMPLE_EVERY;
+use gputrace_wire::budget::Budget;
+use gputrace_wire::counter::Counter;
+use gputrace_wire::windows::Windows;
+
+use super::budget::{Calls, Controller, Interval};
+
+/// Shorter intervals have too few samples.
+const INTERVAL_LEAST_NS: u64 = 500_000_000;
+
+/// All sums at one moment.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    now_ns: u64,
+    ticks: u64,
+    rings: RingSums,
+    records: u64,
+    windows: u64,
+    switches_ns: u64,
+}
+
+impl Sums {
+    fn now(session: &Session) -> Sums {
+        Sums {
+            now_ns: clock::monotonic_ns(),
+            ticks: clock::now(),
+            rings: session.ring_sums(),
+            records: session.counted(Counter::RecordsDelivered),
+            windows: session.counted(Counter::Windows),
+            switches_ns: session.counted(Counter::SwitchOnNs) + session.counted(Counter::SwitchOffNs),
+        }
+    }
+
+    fn since(&self, before: &Sums) -> Interval {
+        let length_ns = self.now_ns.saturating_sub(before.now_ns) as f64;
+        let ns_a_tick = length_ns / self.ticks.wrapping_sub(before.ticks).max(1) as f64;
+        let difference = |of: fn(&RingSums) -> u64| of(&self.rings).wrapping_sub(of(&before.rings)) as f64;
+        let every = f64::from(SAMPLE_EVERY);
+        let inside = Calls {
+            count: difference(|sums| sums.inside_calls),
+            total_ns: difference(|sums| sums.inside_ticks) * ns_a_tick,
+        };
+        let outside = Calls {
+            count: difference(|sums| sums.outside_calls),
+            total_ns: difference(|sums| sums.outside_ticks) * ns_a_tick,
+        };
+        Interval {
+            length_ns,
+            hooks_ns: difference(|sums| sums.sampled_ticks) * ns_a_tick * every,
+            launches: (inside.count + outside.count) * every,
+            records: self.records.saturating_sub(before.records) as f64,
+            windows: self.windows.saturating_sub(before.windows) as f64,
+            switches_ns: self.switches_ns.saturating_sub(before.switches_ns) as f64,
+            inside,
+            outside,
+        }
+    }
+}
+
+pub struct Spending {
+    budget: Budget,
+    controller: Controller,
+    before: Sums,
+}
+
+impl Spending {
+    pub fn new(session: &Session, budget: Budget, begin: Windows) -> Spending {
+        let controller = Controller::new(budget, begin);
+        Spending { budget, controller, before: Sums::now(session) }
+    }
+
+    /// To be called between windows: the windows to go on with, where enough time has passed to know.
+    pub fn windows(&mut self, session: &Session) -> Option<Windows> {
+        let now = Sums::now(session);
+        if now.now_ns.saturating_sub(self.before.now_ns) < INTERVAL_LEAST_NS {
+            return None;
+        }
+        let interval = now.since(&self.before);
+        self.before = now;
+        let was_least = self.controller.is_least();
+        let cost = self.controller.after(&interval);
+        for (counter, ns) in [
+            (Counter::BudgetWallNs, interval.length_ns),
+            (Counter::BudgetAllowedNs, interval.length_ns * self.budget.fraction()),
+            (Counter::BudgetHooksNs, cost.hooks_ns),
+            (Counter::BudgetRecordsNs, cost.records_ns),
+            (Counter::BudgetSwitchesNs, cost.switches_ns),
+            (Counter::BudgetLeastNs, if was_least { interval.length_ns } else { 0.0 }),
+        ] {
+            session.count(counter, ns as u64);
+        }
+        Some(self.controller.windows())
+    }
+}

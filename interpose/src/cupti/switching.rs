@@ -1,0 +1,45 @@
+//! The right to switch what the process records and times: one thread of the process at a time has it.
+
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use gputrace_producer::{clock, system};
+
+pub struct Switching(());
+
+static OWNER: AtomicI32 = AtomicI32::new(Switching::NOBODY);
+/// How long a hook waits for the right to switch. Another thread's switch of CUPTI's kinds takes less.
+const WAIT_NS: u64 = 100_000_000;
+const WAIT_STEP_NS: u64 = 20_000;
+
+impl Switching {
+    /// The process whose thread switches; 0 for none. A forked child is not its parent.
+    const NOBODY: i32 = 0;
+
+    pub fn try_take() -> Option<Switching> {
+        let (own, found) = (system::getpid(), OWNER.load(Ordering::Acquire));
+        let is_free = found != own;
+        // SYNC: pairs with the Release in `drop`: what the last owner switched is seen.
+        let takes = || OWNER.compare_exchange(found, own, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        (is_free && takes()).then_some(Switching(()))
+    }
+
+    /// Waits for the right, for a bounded time: its owner may wait in CUPTI for what the caller holds.
+    pub fn take() -> Option<Switching> {
+        let deadline_ns = clock::monotonic_ns() + WAIT_NS;
+        loop {
+            if let Some(taken) = Switching::try_take() {
+                return Some(taken);
+            }
+            if clock::monotonic_ns() >= deadline_ns {
+                return None;
+            }
+            system::sleep_ns(WAIT_STEP_NS);
+        }
+    }
+}
+
+impl Drop for Switching {
+    fn drop(&mut self) {
+        OWNER.store(Switching::NOBODY, Ordering::Release);
+    }
+}

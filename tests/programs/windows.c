@@ -1,0 +1,93 @@
+/* windows THREADS MILLISECONDS [LONG]: each thread launches two kernels in turn, a copy and a captured graph of three kernels, with a stream of
+   its own. LONG: now and then a kernel that takes longer than any window. Prints how many launches and graph launches there were. */
+#include "driver.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const LONG_KERNEL = ".version 6.0\n.target sm_50\n.address_size 64\n"
+                                       ".visible .entry long_kernel(.param .u64 unused)\n{\n"
+                                       "// sim.duration_ns = 300000000\n ret;\n}\n";
+
+static Cuda cuda;
+static CUfunction longer;
+static atomic_long launches, graphs;
+static long until_ms;
+
+static long now_ms(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+static void *work(void *unused)
+{
+    CUstream stream, other;
+    CUdeviceptr memory;
+    CUgraph graph;
+    CUgraphExec exec;
+    void *host;
+    OK(cuCtxSetCurrent(cuda.context));
+    OK(cuStreamCreate(&stream, 1));
+    OK(cuStreamCreate(&other, 1));
+    OK(cuMemAlloc_v2(&memory, 4096));
+    OK(cuMemAllocHost_v2(&host, 4096));
+    OK(cuStreamBeginCapture_v2(stream, 1));
+    for (int i = 0; i < 3; i++)
+        launch(cuda.first, stream);
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int turn = 0; now_ms() < until_ms; turn++) {
+        for (int i = 0; i < 4; i++) {
+            launch(cuda.first, stream);
+            launch(cuda.second, stream);
+        }
+        launches += 8;
+        OK(cuMemcpyHtoDAsync_v2(memory, host, 4096, stream));
+        OK(cuGraphLaunch(exec, stream));
+        graphs += 1;
+        if (longer && turn % 40 == 0) {
+            launch(longer, other);
+            launches += 1;
+        }
+        OK(cuStreamSynchronize(stream));
+        usleep(200);
+    }
+    return unused;
+}
+
+int main(int count, char **arguments)
+{
+    pthread_t threads[64];
+    int some = atoi(arguments[1]);
+    int forks = count > 3 && !strcmp(arguments[3], "fork");
+    int exits = count > 3 && !strcmp(arguments[3], "exit");
+    cuda = cuda_start();
+    if (count > 3 && !strcmp(arguments[3], "long")) {
+        CUmodule module;
+        OK(cuModuleLoadData(&module, LONG_KERNEL));
+        OK(cuModuleGetFunction(&longer, module, "long_kernel"));
+    }
+    until_ms = now_ms() + atoi(arguments[2]);
+    for (int i = 0; i < some; i++)
+        pthread_create(&threads[i], NULL, work, NULL);
+    if (forks)
+        for (int i = 0; i < 20; i++) {
+            usleep(20000);
+            pid_t child = fork();
+            if (child == 0)
+                _exit(0);
+            waitpid(child, NULL, 0);
+        }
+    if (exits) {
+        usleep(300000);
+        exit(0);
+    }
+    for (int i = 0; i < some; i++)
+        pthread_join(threads[i], NULL);
+    printf("%ld %ld\n", launches, graphs);
+    return 0;
+}
