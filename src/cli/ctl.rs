@@ -9,6 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use gputrace_collector::report::grouped_count;
 use serde_json::{Value, json};
 
+use crate::cli::ctl_budget;
 use crate::cli::ctl_state;
 use crate::cli::ctl_target::{self, Answering};
 use crate::cli::failure::{Failure, reason};
@@ -363,6 +364,9 @@ fn text(status: &Value) -> String {
     lines.push(("Settings", settings.join(", ")));
     lines.push(("Memory", format!("{} resident", size(&status["resident_bytes"]))));
     let processes: Vec<_> = recording["processes"].as_array().into_iter().flatten().collect();
+    if let Some(budget) = ctl_budget::text(&processes) {
+        lines.push(("Budget", budget));
+    }
     let numbers: Vec<_> = processes.iter().take(20).map(|process| process["pid"].to_string()).collect();
     let more = processes.len().saturating_sub(numbers.len());
     let numbers = match (numbers.is_empty(), more) {

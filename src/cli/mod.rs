@@ -5,6 +5,7 @@ pub mod collect;
 pub mod completions;
 mod condition;
 pub mod ctl;
+mod ctl_budget;
 mod ctl_state;
 mod ctl_target;
 pub mod daemon;

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
-use crate::harness::session::{Session, ctl};
+use crate::harness::session::{Session, ctl, eventually};
 use crate::harness::tool::{Traced, calls, count, dropped, gputrace, run_with};
 
 /// What the simulated kernels take.
@@ -309,6 +309,21 @@ fn report_says_whether_a_budget_was_kept() {
     let share = |budget: &Value| count(budget, "allowed_ns") as f64 / count(budget, "wall_ns") as f64;
     assert!((share(&small) - 0.005).abs() < 1e-4 && (share(&large) - 0.5).abs() < 1e-4);
     assert!(count(&small, "windows") < count(&large, "windows"), "{small:#} {large:#}");
+}
+
+#[test]
+fn status_says_what_was_spent_of_a_budget() {
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &["--budget", "2%"], compiled("toggled", Link::Driver), &[]);
+    assert_eq!(session.line(), "ready");
+    let line = eventually("a measured interval", || {
+        let status = ctl(session.pid(), &["status"]).expect_code(0).stdout;
+        status.lines().find(|line| line.starts_with("Budget")).map(str::to_owned)
+    });
+    assert!(line.contains("2.0%, of which ") && line.contains("% spent: hooks "), "{line}");
+    session.release();
+    session.line();
+    assert!(session.end().0.success());
 }
 
 #[test]

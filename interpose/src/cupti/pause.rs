@@ -245,8 +245,9 @@ pub fn may_flush(session: &Session) -> bool {
     if left > 0 {
         QUIET_TURNS_LEFT.store(left - 1, Ordering::Relaxed);
     }
-    // Windows flush by themselves, unless somebody needs everything now.
-    let is_by_windows = windows::are_active(session) && !session.is_flush_asked();
+    // Windows flush by themselves, unless the session is being paused or somebody needs everything now.
+    let is_by_windows =
+        windows::are_active(session) && session.recording() == Recording::On && !session.is_flush_asked();
     left == 0 && session.timing() != Timing::Off && !is_by_windows
 }
 

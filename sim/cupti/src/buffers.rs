@@ -4,7 +4,7 @@ use crate::delivery;
 use crate::driver::driver;
 use crate::record::{self, LARGEST, times_at};
 use crate::state::{self, CHANGED, State};
-use gputrace_sim::activity::{Activity, CONCURRENT_KERNEL, KERNEL};
+use gputrace_sim::activity::{Activity, CONCURRENT_KERNEL, GRAPH_TRACE, KERNEL};
 use gputrace_sim::settings::settings;
 use std::ffi::c_void;
 
@@ -119,8 +119,12 @@ impl Buffer {
 
 impl Buffers {
     /// A kind goes off: operations of it that are under way have no end until it goes on again, and then end
-    /// at that time (as in CUPTI 12 and 13, kineto#1105).
+    /// at that time (as in CUPTI 12 and 13, kineto#1105). A graph that was launched with `GRAPH_TRACE` on
+    /// keeps its record.
     pub fn kind_changes(&mut self, kind: u32, is_on: bool, now_ns: u64, offset_ns: u64) {
+        if kind == GRAPH_TRACE {
+            return;
+        }
         for buffer in self.full.iter_mut().chain(&mut self.current) {
             for entry in buffer.records.iter_mut().filter(|entry| entry.kind == kind) {
                 if !is_on && entry.end_ns > now_ns {
