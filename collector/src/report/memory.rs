@@ -12,6 +12,7 @@ use crate::memory::{HeldMemory, KindMemory, MemoryRefusal, Moment, NAMES, Proces
 use crate::model::{Process, Totals};
 use crate::report::CodeLocation;
 use crate::report::lines::charged_location;
+use crate::report::memory_state::{DeviceUseReport, PoolReport};
 use crate::report::words::plural;
 
 /// From so many live allocations on, a line is taken to hold more with each turn of a loop.
@@ -43,6 +44,14 @@ pub struct ProcessMemoryReport {
     pub leaked_bytes: u64,
     pub leaked_allocations: u64,
     pub kinds: Vec<MemoryKindReport>,
+    /// In the order in which calls first named them.
+    pub pools: Vec<PoolReport>,
+    pub pools_left_out: u64,
+    /// What graphs were made to allocate when they are launched, which is in no other figure.
+    pub graph_allocations: u64,
+    pub graph_bytes: u64,
+    /// The use of the device when the program asked for it: the time with the most in use.
+    pub device_use: Option<DeviceUseReport>,
     pub sizes: Vec<SizeReport>,
     pub unmatched_frees: UnmatchedFreesReport,
     pub contexts_ended: u64,
@@ -312,6 +321,11 @@ fn process_memory(
         leaked_bytes: leaked.bytes,
         leaked_allocations: leaked.count,
         kinds: memory.kinds().map(kind).collect(),
+        pools: memory.pools().map(|pool| PoolReport::new(process, pool)).collect(),
+        pools_left_out: memory.pools_beyond(),
+        graph_allocations: memory.in_graphs.count,
+        graph_bytes: memory.in_graphs.bytes,
+        device_use: DeviceUseReport::new(process, memory),
         sizes: memory
             .sizes
             .iter()

@@ -252,6 +252,16 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
                 in_detail!(Memory("pool") pool = M32),
             ],
         ),
+        "MEMORY" => detail(
+            kind::MEMORY,
+            Detail::MemoryState(call::MemoryState::default()),
+            Detail::MemoryState(call::MemoryState { operation: M8, object: M64, value: M64 }),
+            &[
+                in_detail!(MemoryState("operation") operation = M8),
+                in_detail!(MemoryState("object") object = M64),
+                in_detail!(MemoryState("value") value = M64),
+            ],
+        ),
         "WAIT" => detail(
             kind::WAIT,
             Detail::Wait { what: 0, handle: 0 },

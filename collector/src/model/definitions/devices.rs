@@ -18,6 +18,14 @@ impl Definitions {
         self.entries.iter().flatten().filter(|entry| entry.kind == kind::CONTEXT).count()
     }
 
+    /// Whether the process has contexts on more than one device.
+    pub fn uses_several_devices(&self) -> bool {
+        let contexts = self.entries.iter().flatten().filter(|entry| entry.kind == kind::CONTEXT);
+        let mut devices = contexts.map(|entry| entry.id(definition::context::DEVICE));
+        let first = devices.next();
+        devices.any(|device| Some(device) != first)
+    }
+
     pub fn stream(&self, id: u32) -> Option<StreamInfo> {
         use definition::stream as field;
         let entry = self.of_kind(id, kind::STREAM)?;
