@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::needs::python;
 use crate::harness::process::finish;
-use crate::harness::tool::{Traced, gputrace, run_command};
+use crate::harness::tool::{Traced, bare_command, gputrace, run_command};
 
 const MIB: u64 = 1 << 20;
 
@@ -231,4 +231,33 @@ fn memory_of_graphs_is_counted_beside_the_rest() {
     let (said, process) = process_of("graph");
     assert_eq!((&process["graph_allocations"], &process["graph_bytes"]), (&json!(1), &said["in_graphs"]));
     assert_eq!((&process["peak_bytes"], &process["end_bytes"]), (&said["end"], &said["end"]));
+}
+
+/// The messages on want of memory in what a program wrote while it was traced by `LD_PRELOAD` alone.
+fn bare_messages(arguments: &[&str]) -> (String, usize) {
+    let size = (80 * MIB).to_string();
+    let mut run = bare_command("python3").arg(program()).env("GPUTRACE_SIM_MEMORY_BYTES", size);
+    for argument in arguments {
+        run = run.arg(argument);
+    }
+    let stderr = run.succeed().ended.stderr;
+    let count = stderr.matches("gputrace: out of memory: 16.0 TiB (device) asked for at wanting").count();
+    (stderr, count)
+}
+
+#[test]
+fn lack_of_memory_is_written_by_the_process_itself_in_auto_collect() {
+    if !python("memory::lack_of_memory_is_written_by_the_process_itself_in_auto_collect") {
+        return;
+    }
+    let (stderr, count) = bare_messages(&["wanting"]);
+    assert_eq!(count, 1, "{stderr}");
+    let (message, later) = (stderr.find("out of memory").unwrap(), stderr.find("two seconds later").unwrap());
+    assert!(
+        message < later && stderr.contains("16.0 MiB   100% in      1  allocate memory_use.py:"),
+        "{stderr}"
+    );
+    // A program that ends at once has the message before its summary.
+    let (stderr, count) = bare_messages(&["wanting", "quick"]);
+    assert_eq!(count, 1, "{stderr}");
 }

@@ -28,6 +28,8 @@ pub struct Mappings {
     made_keys: u64,
 }
 
+/// The driver gives the first handle again, so other ones are rare.
+const OTHERS_MAX: usize = 1 << 16;
 /// No handle has this bit, for addresses of programs have at most 57.
 const MADE_KEY: u64 = 1 << 63;
 
@@ -86,8 +88,9 @@ impl Mappings {
     pub fn retained(&mut self, address: u64, handle: u64) {
         let Some((_, key)) = self.by_address.range(..=address).next_back() else { return };
         let key = *key;
-        self.references.entry(key).or_default().retained += 1;
-        if handle != key {
+        let references = self.references.entry(key).or_default();
+        references.retained = references.retained.saturating_add(1);
+        if handle != key && self.others.len() < OTHERS_MAX {
             self.others.insert(handle, key);
         }
     }

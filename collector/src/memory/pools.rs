@@ -66,7 +66,7 @@ impl Pools {
             PoolChange::Created(_) => {
                 self.by_low.remove(&low);
             }
-            PoolChange::IsDefault if !self.by_low.contains_key(&low) => {
+            PoolChange::IsDefault if self.by_low.len() < 2 * POOLS_MAX && !self.by_low.contains_key(&low) => {
                 let Some(index) = self.own() else { return };
                 self.by_low.insert(low, index);
             }

@@ -53,7 +53,7 @@ fn bytes_of(cells: &[Cell]) -> Vec<u8> {
     cells.iter().flat_map(|cell| cell.to_bytes()).collect()
 }
 
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 25] = [
     "THREAD_BEGIN",
     "ANCHOR",
     "EPOCH_BEGIN",
@@ -65,6 +65,7 @@ pub const NAMES: [&str; 24] = [
     "COPY",
     "FILL",
     "ALLOC FREE",
+    "MEMORY",
     "WAIT",
     "MODULE",
     "GRAPH",
