@@ -97,8 +97,12 @@ fn lack_of_memory_is_reported_at_once_with_who_holds_it() {
         return;
     }
     let size = (80 * MIB).to_string();
-    let traced =
-        run_command("python3").arg(program()).arg("wanting").env("GPUTRACE_SIM_MEMORY_BYTES", size).succeed();
+    let traced = run_command("python3")
+        .arg(program())
+        .arg("wanting")
+        .arg("asking")
+        .env("GPUTRACE_SIM_MEMORY_BYTES", size)
+        .succeed();
     let messages: Vec<&str> =
         traced.ended.stderr.lines().filter(|line| line.starts_with("gputrace: out of memory")).collect();
     // What was given at the second try is not reported, and the two for good are reported once.
@@ -110,6 +114,8 @@ fn lack_of_memory_is_reported_at_once_with_who_holds_it() {
         "{}",
         traced.ended.stderr
     );
+    let free = "\n  the device has 64.0 MiB free; 0 B are not in the program's allocations: ";
+    assert!(traced.ended.stderr.contains(free), "{}", traced.ended.stderr);
     let process = &traced.report()["memory"]["processes"][0];
     let given: Vec<_> = process["refusals"]
         .as_array()

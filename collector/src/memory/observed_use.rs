@@ -10,7 +10,7 @@ pub struct ObservedUse {
 }
 
 impl ObservedUse {
-    pub(super) fn new(at_ns: u64, total_bytes: u64, free_bytes: u64, accounted_bytes: u64) -> ObservedUse {
+    pub fn new(at_ns: u64, total_bytes: u64, free_bytes: u64, accounted_bytes: u64) -> ObservedUse {
         ObservedUse {
             at_ns,
             total_bytes,

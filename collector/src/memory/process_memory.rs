@@ -73,8 +73,9 @@ pub struct ProcessMemory {
     /// What graphs were made to allocate at each launch, which is in no other sum.
     pub in_graphs: HeldMemory,
     graph_addresses: FxHashSet<u64>,
-    /// When the program asked how much is free: the time with the most in use.
+    /// When the program asked how much is free: the time with the most in use, and the last time.
     pub observed: Option<ObservedUse>,
+    pub observed_last: Option<ObservedUse>,
     allocations: u32,
     reordering: Reordering,
     freed_lately: VecDeque<AllocationKey>,
@@ -182,6 +183,7 @@ impl ProcessMemory {
                 let held = self.on_device.bytes;
                 let observed = ObservedUse::new(asked.at_ns, total_bytes, free_bytes, held);
                 self.observed = Some(observed.or_more(self.observed));
+                self.observed_last = Some(observed);
             }
         }
     }

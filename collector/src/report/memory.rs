@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::aggregate::Aggregates;
+use crate::aggregate::{Aggregates, SampledDevices};
 use crate::label::units::{bytes, duration};
 use crate::label::{Labels, StackNames};
 use crate::memory::{HeldMemory, KindMemory, MemoryRefusal, Moment, NAMES, ProcessMemory, Site};
@@ -50,7 +50,6 @@ pub struct ProcessMemoryReport {
     /// What graphs were made to allocate when they are launched, which is in no other figure.
     pub graph_allocations: u64,
     pub graph_bytes: u64,
-    /// The use of the device when the program asked for it: the time with the most in use.
     pub device_use: Option<DeviceUseReport>,
     pub sizes: Vec<SizeReport>,
     pub unmatched_frees: UnmatchedFreesReport,
@@ -164,7 +163,8 @@ impl MemoryReport {
                 continue;
             };
             report.lines.extend(lines(process, memory, &mut labels.stacks, has_asked));
-            report.processes.push(process_memory(process, memory, &mut labels.stacks));
+            let sampled = &aggregates.sampled_devices;
+            report.processes.push(process_memory(process, memory, sampled, &mut labels.stacks));
         }
         report.lines.sort_by(|a, b| {
             let weight = |line: &MemoryLineReport| {
@@ -295,6 +295,7 @@ impl MemoryLineReport {
 fn process_memory(
     process: &Process,
     memory: &ProcessMemory,
+    sampled: &SampledDevices,
     stacks: &mut StackNames<'_>,
 ) -> ProcessMemoryReport {
     let since = |at_ns: u64| process.since_begin_ns(at_ns);
@@ -325,7 +326,7 @@ fn process_memory(
         pools_left_out: memory.pools_beyond(),
         graph_allocations: memory.in_graphs.count,
         graph_bytes: memory.in_graphs.bytes,
-        device_use: DeviceUseReport::new(process, memory),
+        device_use: DeviceUseReport::new(process, memory, sampled),
         sizes: memory
             .sizes
             .iter()

@@ -2,8 +2,10 @@
 
 use serde::Serialize;
 
+use crate::aggregate::SampledDevices;
+use crate::batch::DeviceMetric;
 use crate::label::units::bytes;
-use crate::memory::{PoolMemory, ProcessMemory};
+use crate::memory::{ObservedUse, PoolMemory, ProcessMemory};
 use crate::model::Process;
 
 /// A memory pool. The devices' own pools are one.
@@ -30,14 +32,17 @@ pub struct PoolReport {
     pub is_destroyed: bool,
 }
 
-/// What the driver answered when the program asked how much memory of the device is free.
+/// How much memory of the device was in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceUseReport {
-    pub at_ns: u64,
+    /// `"program"`: what the driver answered when the program asked; `"samples"`: the most that was sampled.
+    pub source: &'static str,
+    /// `null` of samples.
+    pub at_ns: Option<u64>,
     pub total_bytes: u64,
     pub used_bytes: u64,
-    /// What the process held on devices then.
+    /// What the process held on devices then; of samples its peak.
     pub accounted_bytes: u64,
     /// The rest: contexts, modules, what pools and graphs keep, other processes.
     pub not_accounted_bytes: u64,
@@ -89,26 +94,38 @@ impl PoolReport {
 }
 
 impl DeviceUseReport {
-    /// `None` if the program did not ask. A process with several devices holds memory on all of them, and the
-    /// driver's answer is on one: nothing can be subtracted.
-    pub(super) fn new(process: &Process, memory: &ProcessMemory) -> Option<DeviceUseReport> {
-        let observed = memory.observed?;
-        if process.definitions.uses_several_devices() {
-            return None;
-        }
+    /// `None` if neither is known. A process with several devices holds memory on all of them, and either
+    /// figure is of one: nothing can be subtracted.
+    pub(super) fn new(
+        process: &Process,
+        memory: &ProcessMemory,
+        sampled: &SampledDevices,
+    ) -> Option<DeviceUseReport> {
+        let device = process.definitions.device_in_use()?;
+        let (source, used) = match memory.observed {
+            Some(observed) => ("program", observed),
+            None => {
+                let used_bytes = sampled.of(&device)?.level(DeviceMetric::MemoryUsed).max()?;
+                let total_bytes = device.total_memory_bytes;
+                let accounted_bytes = memory.peak.bytes;
+                // Samples that missed the peak say nothing of the rest.
+                (used_bytes >= accounted_bytes).then_some(())?;
+                ("samples", ObservedUse { at_ns: 0, total_bytes, used_bytes, accounted_bytes })
+            }
+        };
         Some(DeviceUseReport {
-            at_ns: process.since_begin_ns(observed.at_ns),
-            total_bytes: observed.total_bytes,
-            used_bytes: observed.used_bytes,
-            accounted_bytes: observed.accounted_bytes,
-            not_accounted_bytes: observed.used_bytes.saturating_sub(observed.accounted_bytes),
+            source,
+            at_ns: (source == "program").then(|| process.since_begin_ns(used.at_ns)),
+            total_bytes: used.total_bytes,
+            used_bytes: used.used_bytes,
+            accounted_bytes: used.accounted_bytes,
+            not_accounted_bytes: used.used_bytes.saturating_sub(used.accounted_bytes),
         })
     }
 
     pub(super) fn text(&self) -> String {
         format!(
-            "{} of {} of the device in use, the program's own included; {} of it not accounted: contexts, modules, what \
-             pools keep, other processes",
+            "{} of {} in use, {} of it not accounted: contexts, modules, what pools keep, other processes",
             bytes(self.used_bytes),
             bytes(self.total_bytes),
             bytes(self.not_accounted_bytes)

@@ -5,7 +5,7 @@ churn     500 allocations of 4 MiB at one line, each freed at once
 oom       a forward pass in PyTorch whose second layer asks for more than there is, while the first layer's output is held
 retry     what is asked for fits once PyTorch has given back what it caches
 killed    3 allocations of 16 MiB, then the program kills itself
-wanting   what is asked for is not there: twice for good, and once given at the second try; with "quick" it ends at once
+wanting   what is asked for is not there: twice for good, and once given at the second try; with "quick" it ends at once, with "asking" it asks how much is free after that
 pools     the device's own pool and one of the program's, with a limit to what they keep; the latter is destroyed
 arrays    an array, one of three dimensions and a mipmap; the array is destroyed
 mapped    physical memory of three kinds of use: unmapped and released, released while it is mapped, and twice mapped
@@ -102,6 +102,8 @@ def wanting():
     done(driver.cuMemFree_v2(pointer))
     allocate(16 << 20)
     assert ask(1 << 44) == 2 and ask(1 << 44) == 2
+    if "asking" in sys.argv:
+        free_bytes()
     if "quick" not in sys.argv:
         time.sleep(2)
         print("two seconds later", file=sys.stderr, flush=True)
