@@ -104,9 +104,9 @@ fn message(
     let device = definitions.device_in_use();
     let total = device.as_ref().map(|device| device.total_memory_bytes);
     let is_of_device = !is_of_host(refusal.kind);
-    let told = told_bytes(memory, refusal).filter(|_| is_of_device && device.is_some());
+    let answered = answered_bytes(memory, refusal).filter(|_| is_of_device && device.is_some());
     let sampled = || sampled_bytes(device.as_ref()?, refusal, &aggregates.sampled_devices);
-    let free = told.or_else(|| sampled().filter(|_| is_of_device));
+    let free = answered.or_else(|| sampled().filter(|_| is_of_device));
     let of_total = total.map_or_else(String::new, |total| format!(" of the device's {}", bytes(total)));
     let mut text = format!(
         "gputrace: out of memory: {} ({}) asked for at {}; the program holds {} in {} {}{of_total}\n",
@@ -139,15 +139,15 @@ fn message(
             bytes(others)
         );
     }
-    text += &format!("  hint: {}\n", hint(refusal, total, told));
+    text += &format!("  hint: {}\n", hint(refusal, total, answered));
     text
 }
 
-/// What the driver told the program after the refusal: PyTorch asks when it lacks memory.
-fn told_bytes(memory: &ProcessMemory, refusal: &MemoryRefusal) -> Option<u64> {
-    let told = memory.observed_last?;
-    let since_ns = told.at_ns.checked_sub(refusal.at_ns)?;
-    (since_ns < NEAR_NS).then(|| told.total_bytes.saturating_sub(told.used_bytes))
+/// What the driver answered to the program after the refusal: PyTorch asks when it lacks memory.
+fn answered_bytes(memory: &ProcessMemory, refusal: &MemoryRefusal) -> Option<u64> {
+    let answered = memory.observed_last?;
+    let since_ns = answered.at_ns.checked_sub(refusal.at_ns)?;
+    (since_ns < NEAR_NS).then(|| answered.total_bytes.saturating_sub(answered.used_bytes))
 }
 
 /// What was free at the last sample, if that is near.
@@ -158,11 +158,11 @@ fn sampled_bytes(device: &Device, refusal: &MemoryRefusal, sampled: &SampledDevi
     Some(device.total_memory_bytes.saturating_sub(used_bytes))
 }
 
-fn hint(refusal: &MemoryRefusal, total: Option<u64>, told: Option<u64>) -> String {
+fn hint(refusal: &MemoryRefusal, total: Option<u64>, answered: Option<u64>) -> String {
     let needed = refusal.held.bytes.saturating_add(refusal.bytes);
     match total {
         Some(total) if refusal.bytes > total => "the device has less than that in all".to_owned(),
-        Some(_) if told.is_some_and(|free| free >= refusal.bytes) => {
+        Some(_) if answered.is_some_and(|free| free >= refusal.bytes) => {
             "as much is free, in pieces that are too small: allocate the large ones first, or, in PyTorch, set \
              PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
                 .to_owned()
