@@ -379,8 +379,8 @@ hooks! {
     cuMemAllocFromPoolAsync(out: *mut DevicePointer, bytes: usize, pool: Handle, stream: Handle)
         => (|cx| pool::allocated_from(cx, mem::POOL, bytes, out, pool, Some(stream)))
         [cuMemAllocFromPoolAsync 11020 legacy, cuMemAllocFromPoolAsync_ptsz 11020 ptsz]
-    cuMemCreate(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64)
-        => (|cx| memory::allocated(cx, mem::VIRTUAL, bytes, out, None))
+    cuMemCreate(out: *mut u64, bytes: usize, properties: *const memory::Properties, flags: u64)
+        => (|cx| memory::created(cx, out, bytes, properties))
         [cuMemCreate 10020 legacy]
     cuMemMap(pointer: DevicePointer, bytes: usize, offset: usize, handle: u64, flags: u64)
         => (|cx| memory::mapped(cx, pointer, bytes, handle))

@@ -96,9 +96,9 @@ impl MemoryChange {
         match &call.detail {
             Detail::Memory(what) if call.kind == kind::ALLOC => {
                 let returned_ns = call.start_ns.saturating_add(call.duration_ns);
-                let is_handle = || definitions.api(call.api).is_some_and(imports_handle);
+                let is_handle = || definitions.api(call.api).is_some_and(makes_handle);
                 let key = match what.memory {
-                    memory::IMPORTED if is_handle() => (Space::Handles, what.address),
+                    memory::IMPORTED | memory::PINNED if is_handle() => (Space::Handles, what.address),
                     memory::IMPORTED if what.pool != 0 => (Space::Addresses, what.address),
                     _ => key(what),
                 };
@@ -144,9 +144,9 @@ impl MemoryChange {
     }
 }
 
-/// Whether what the call imports is freed as the handle of physical memory is.
-fn imports_handle(api: &str) -> bool {
-    api == "cuMemImportFromShareableHandle"
+/// Whether the call gives a handle of physical memory, whatever memory that is.
+fn makes_handle(api: &str) -> bool {
+    ["cuMemCreate", "cuMemImportFromShareableHandle"].contains(&api)
 }
 
 /// The kind of the memory that a call asked for, below [`KINDS`].

@@ -1,5 +1,7 @@
 //! Allocations and frees, mappings, and what the program asks about the device's memory.
 
+use core::ffi::{c_char, c_int};
+
 use gputrace_wire::call::{Detail, Memory, MemoryState, memory, operation};
 use gputrace_wire::cell::{flag, kind};
 
@@ -11,7 +13,16 @@ use crate::symbols::driver::{DevicePointer, Handle};
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct IpcHandle {
-    _bytes: [core::ffi::c_char; 64],
+    _bytes: [c_char; 64],
+}
+
+/// The beginning of `CUmemAllocationProp`.
+#[repr(C)]
+pub struct Properties {
+    _kind: c_int,
+    _handles: c_int,
+    /// `CUmemLocationType`.
+    location: c_int,
 }
 
 fn description(kind: u16, memory: u8, bytes: u64, address: u64, stream: Option<Handle>) -> Description {
@@ -64,6 +75,14 @@ pub fn stated(operation: u8, object: u64, value: u64) -> Description {
         stream: On::Nothing,
         detail: Detail::MemoryState(MemoryState { operation, object, value }),
     }
+}
+
+/// Physical memory: of a device, or of the host, where NCCL has its buffers.
+pub fn created(cx: &Context, out: *const u64, bytes: usize, what: *const Properties) -> Description {
+    const HOST: core::ops::RangeInclusive<c_int> = 2..=4;
+    // SAFETY: the original was given the same pointer and reads it; null is its error.
+    let is_of_host = unsafe { what.as_ref() }.is_some_and(|what| HOST.contains(&what.location));
+    allocated(cx, if is_of_host { memory::PINNED } else { memory::VIRTUAL }, bytes, out, None)
 }
 
 pub fn mapped(cx: &Context, address: DevicePointer, bytes: usize, handle: u64) -> Description {

@@ -247,10 +247,13 @@ def mapped():
     done(driver.cuMemAddressReserve(ctypes.byref(base), ctypes.c_size_t(16 * size), ctypes.c_size_t(0), ctypes.c_uint64(0), ctypes.c_uint64(0)))
     before = free_bytes()
 
-    def make(*places):
+    def make(*places, location=1):
         handle = ctypes.c_uint64()
         here("mapped")
-        done(driver.cuMemCreate(ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(AllocationProperties(1, 0, 1, 0, None, 0)), ctypes.c_uint64(0)))
+        status = driver.cuMemCreate(ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(AllocationProperties(1, 0, location, 0, None, 0)), ctypes.c_uint64(0))
+        if status and location != 1:
+            return None
+        done(status)
         for place in places:
             done(driver.cuMemMap(ctypes.c_uint64(base.value + place * size), ctypes.c_size_t(size), ctypes.c_size_t(0), handle, ctypes.c_uint64(0)))
             access = Access(1, 0, 3)
@@ -278,6 +281,12 @@ def mapped():
     note()
     unmap(4)
     note()
+    # Of the host's first node, as NCCL does; not every machine lets a program have it.
+    on_host = make(location=3)
+    if on_host:
+        done(driver.cuMemRelease(on_host))
+        make(location=3)
+    note()
     # Mapped twice.
     twice = make(5, 6)
     done(driver.cuMemRelease(twice))
@@ -292,8 +301,8 @@ def mapped():
     note()
     done(driver.cuMemRelease(again))
     note()
-    return {"taken": taken, "held": [count * size for count in (1, 0, 4, 3, 4, 3, 3, 2)], "peak": 4 * size, "end": 2 * size,
-            "same_handles": len(handles) - len(set(handles)), "retained_same": again.value == handles[0]}
+    return {"taken": taken, "held": [count * size for count in (1, 0, 4, 3, 3, 4, 3, 3, 2)], "peak": 4 * size, "end": 2 * size,
+            "on_host": size if on_host else 0, "same_handles": len(handles) - len(set(handles)), "retained_same": again.value == handles[0]}
 
 
 def shared():

@@ -48,7 +48,8 @@ def mapped(bench):
         return
     said, [process] = found
     bench.check("mapped-driver", said["taken"] == said["held"], f"cuMemGetInfo {said['taken']}, held {said['held']}")
-    ours, theirs = (process["peak_bytes"], process["end_bytes"]), (said["peak"], said["end"])
+    on_host = sum(kind["end_bytes"] for kind in process["kinds"] if kind["kind"] == "pinned")
+    ours, theirs = (process["peak_bytes"], process["end_bytes"], on_host), (said["peak"], said["end"], said["on_host"])
     bench.check("mapped-bytes", ours == theirs, f"{ours} of {theirs}; the same handle again {said['same_handles']} times, retained the same {said['retained_same']}")
 
 
