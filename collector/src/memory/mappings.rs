@@ -28,8 +28,8 @@ pub struct Mappings {
     made_keys: u64,
 }
 
-/// The driver gives the first handle again, so other ones are rare.
-const OTHERS_MAX: usize = 1 << 16;
+/// The driver gives the first handle again, so other ones are rare. All are looked through when memory goes.
+const OTHERS_MAX: usize = 1 << 10;
 /// No handle has this bit, for addresses of programs have at most 57.
 const MADE_KEY: u64 = 1 << 63;
 

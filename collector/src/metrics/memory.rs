@@ -229,6 +229,27 @@ mod tests {
     }
 
     #[test]
+    fn released_memory_is_in_use_while_it_is_mapped() {
+        let mut memory = MemoryUse::default();
+        let state = |memory: &mut MemoryUse, operation, object, value, start_ns| {
+            let detail = Detail::MemoryState(call::MemoryState { operation, object, value });
+            let call = HostCall { kind: kind::MEMORY, start_ns, detail, ..HostCall::default() };
+            memory.follow(&call, &Definitions::default());
+        };
+        let physical = call::Memory { memory: memory::VIRTUAL, ..device(7, 100) };
+        follow(&mut memory, kind::ALLOC, &physical, 10);
+        state(&mut memory, call::operation::MAP, 0x1000, 7, 11);
+        follow(&mut memory, kind::FREE, &physical, 12);
+        assert_eq!(in_use(&mut memory), [("virtual", 100, None)]);
+        state(&mut memory, call::operation::UNMAP, 0x1000, 0x1000, 13);
+        assert_eq!(in_use(&mut memory), [("virtual", 0, Some(100))]);
+        // One that another thread released before the call that made it arrives.
+        follow(&mut memory, kind::FREE, &physical, 30);
+        follow(&mut memory, kind::ALLOC, &physical, 20);
+        assert_eq!(in_use(&mut memory), [("virtual", 0, Some(200))]);
+    }
+
+    #[test]
     fn reused_addresses_are_distinguished_by_time() {
         let mut memory = MemoryUse::default();
         follow(&mut memory, kind::ALLOC, &device(0x1000, 100), 10);
