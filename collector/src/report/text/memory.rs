@@ -97,7 +97,7 @@ impl Report {
             let made = plural(process.graph_allocations, "allocation", "allocations");
             let text =
                 format!("{made} of {} when they are launched, in no sum here", bytes(process.graph_bytes));
-            page.fact("Graphs", &text);
+            page.fact("In graphs", &text);
         }
         if let Some(used) = &process.device_use {
             page.fact("Device", &used.text());
