@@ -146,7 +146,7 @@ impl LeftOut {
         self.entries += 1;
         let entry = first.kind();
         match entry {
-            kind::LAUNCH..=kind::CALL => {
+            kind::LAUNCH..=kind::CALL | kind::MEMORY => {
                 self.host_calls += 1;
                 let accepted = u64::from(first.u16_at(60) == 0 && first.flags() & flag::CAPTURED == 0);
                 match entry {

@@ -16,7 +16,7 @@ const CELLS_MAX: usize = 1 << 16;
 const BATCH_CELLS_MAX: u8 = 32;
 
 /// The kinds of cells that the model knows. Most cells get one of them, so that the model does not skip them.
-const KINDS: [u16; 19] = [
+const KINDS: [u16; 20] = [
     kind::THREAD_BEGIN,
     kind::ANCHOR,
     kind::EPOCH_BEGIN,
@@ -27,6 +27,7 @@ const KINDS: [u16; 19] = [
     kind::FILL,
     kind::ALLOC,
     kind::FREE,
+    kind::MEMORY,
     kind::WAIT,
     kind::MODULE,
     kind::GRAPH,

@@ -15,13 +15,14 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::sync::atomic::AtomicPtr;
 
 use cupti_sys::driver::{
-    CUDA_MEMCPY2D_v2 as CUDA_MEMCPY2D, CUDA_MEMCPY3D_PEER_v1 as CUDA_MEMCPY3D_PEER,
-    CUDA_MEMCPY3D_v2 as CUDA_MEMCPY3D, CUlaunchConfig,
+    CUDA_ARRAY3D_DESCRIPTOR_v2 as CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY2D_v2 as CUDA_MEMCPY2D,
+    CUDA_MEMCPY3D_PEER_v1 as CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_v2 as CUDA_MEMCPY3D, CUlaunchConfig,
+    CUmemPoolProps_v1 as CUmemPoolProps,
 };
 use gputrace_wire::call::{direction as dir, memory as mem, operation as op, wait};
 
 use crate::cupti::{self, instantiation, whole_kind};
-use crate::describe::{context, copy, fill, graph, launch, memory, module, sync};
+use crate::describe::{array, context, copy, fill, graph, launch, memory, module, pool, sync};
 use crate::hook::capture;
 use crate::hook::description::Context;
 use crate::hook::steps;
@@ -376,15 +377,15 @@ hooks! {
         => (|cx| memory::allocated(cx, mem::POOL, bytes, out, Some(stream)))
         [cuMemAllocAsync 11020 legacy, cuMemAllocAsync_ptsz 11020 ptsz]
     cuMemAllocFromPoolAsync(out: *mut DevicePointer, bytes: usize, pool: Handle, stream: Handle)
-        => (|cx| memory::allocated(cx, mem::POOL, bytes, out, Some(stream)))
+        => (|cx| pool::allocated_from(cx, mem::POOL, bytes, out, pool, Some(stream)))
         [cuMemAllocFromPoolAsync 11020 legacy, cuMemAllocFromPoolAsync_ptsz 11020 ptsz]
-    cuMemCreate(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64)
-        => (|cx| memory::allocated(cx, mem::VIRTUAL, bytes, out, None))
+    cuMemCreate(out: *mut u64, bytes: usize, properties: *const memory::Properties, flags: u64)
+        => (|cx| memory::created(cx, out, bytes, properties))
         [cuMemCreate 10020 legacy]
     cuMemMap(pointer: DevicePointer, bytes: usize, offset: usize, handle: u64, flags: u64)
-        => (|cx| sync::other(cx, op::MAP, bytes as u64))
+        => (|cx| memory::mapped(cx, pointer, bytes, handle))
         [cuMemMap 10020 legacy]
-    cuMemUnmap(pointer: DevicePointer, bytes: usize) => (|cx| sync::other(cx, op::UNMAP, bytes as u64))
+    cuMemUnmap(pointer: DevicePointer, bytes: usize) => (|cx| memory::unmapped(cx, pointer, bytes))
         [cuMemUnmap 10020 legacy]
     cuMemRelease(handle: u64) => (|cx| memory::freed(cx, mem::VIRTUAL, handle, None))
         [cuMemRelease 10020 legacy]
@@ -396,6 +397,52 @@ hooks! {
         [cuMemHostUnregister 4000 legacy]
     cuMemFreeAsync(pointer: DevicePointer, stream: Handle) => (|cx| memory::freed(cx, mem::POOL, pointer, Some(stream)))
         [cuMemFreeAsync 11020 legacy, cuMemFreeAsync_ptsz 11020 ptsz]
+    cuMemRetainAllocationHandle(out: *mut u64, pointer: *mut c_void) => (|cx| memory::retained(cx, out, pointer as u64))
+        [cuMemRetainAllocationHandle 11000 legacy]
+    cuMemImportFromShareableHandle(out: *mut u64, from: *mut c_void, kind: c_uint) => (|cx| memory::imported(cx, out))
+        [cuMemImportFromShareableHandle 10020 legacy]
+    cuIpcOpenMemHandle(out: *mut DevicePointer, handle: memory::IpcHandle, flags: c_uint) => (|cx| memory::imported(cx, out))
+        [cuIpcOpenMemHandle 4010 legacy, cuIpcOpenMemHandle_v2 11000 legacy]
+    cuIpcCloseMemHandle(pointer: DevicePointer) => (|cx| memory::freed(cx, mem::IMPORTED, pointer, None))
+        [cuIpcCloseMemHandle 4010 legacy]
+    cuArrayCreate(out: *mut Handle, what: *const array::Flat) => (|cx| array::created(cx, out, what))
+        [cuArrayCreate_v2 3020 legacy]
+    cuArray3DCreate(out: *mut Handle, what: *const CUDA_ARRAY3D_DESCRIPTOR) => (|cx| array::deep_created(cx, out, what, 1))
+        [cuArray3DCreate_v2 3020 legacy]
+    cuArrayDestroy(array: Handle) => (|cx| memory::freed(cx, mem::ARRAY, array as u64, None))
+        [cuArrayDestroy 2000 legacy]
+    cuMipmappedArrayCreate(out: *mut Handle, what: *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint)
+        => (|cx| array::deep_created(cx, out, what, levels))
+        [cuMipmappedArrayCreate 5000 legacy]
+    cuMipmappedArrayDestroy(array: Handle) => (|cx| memory::freed(cx, mem::ARRAY, array as u64, None))
+        [cuMipmappedArrayDestroy 5000 legacy]
+    cuMemGetInfo(free: *mut usize, total: *mut usize) => (|cx| memory::asked(cx, free, total))
+        [cuMemGetInfo_v2 3020 legacy]
+
+    // --- pools
+    cuMemPoolCreate(out: *mut Handle, properties: *const CUmemPoolProps) => (|cx| pool::created(cx, out, properties))
+        [cuMemPoolCreate 11020 legacy]
+    cuMemPoolDestroy(pool: Handle) => (|cx| pool::changed(cx, op::DESTROY, pool, 0))
+        [cuMemPoolDestroy 11020 legacy]
+    cuMemPoolTrimTo(pool: Handle, keep: usize) => (|cx| pool::changed(cx, op::TRIM, pool, keep as u64))
+        [cuMemPoolTrimTo 11020 legacy]
+    cuMemPoolSetAttribute(pool: Handle, attribute: c_int, value: *mut c_void) => (|cx| pool::attribute_set(cx, pool, attribute, value))
+        [cuMemPoolSetAttribute 11020 legacy]
+    cuMemPoolGetAttribute(pool: Handle, attribute: c_int, value: *mut c_void) => (|cx| pool::attribute_read(cx, pool, attribute, value))
+        [cuMemPoolGetAttribute 11020 legacy]
+    cuMemPoolImportFromShareableHandle(out: *mut Handle, from: *mut c_void, kind: c_uint, flags: u64)
+        => (|cx| pool::named(cx, op::CREATE, out, 0))
+        [cuMemPoolImportFromShareableHandle 11020 legacy]
+    cuMemPoolImportPointer(out: *mut DevicePointer, pool: Handle, from: *mut c_void) => (|cx| pool::imported(cx, out, pool))
+        [cuMemPoolImportPointer 11020 legacy]
+    cuDeviceGetDefaultMemPool(out: *mut Handle, device: Device) => (|cx| pool::named(cx, op::LOOK_UP, out, 0))
+        [cuDeviceGetDefaultMemPool 11020 legacy]
+    cuMemGetDefaultMemPool(out: *mut Handle, location: *mut c_void, kind: c_uint) => (|cx| pool::named(cx, op::LOOK_UP, out, 0))
+        [cuMemGetDefaultMemPool 13000 legacy]
+    cuDeviceSetMemPool(device: Device, pool: Handle) => (|cx| pool::changed(cx, op::SET_CURRENT, pool, 0))
+        [cuDeviceSetMemPool 11020 legacy]
+    cuMemSetMemPool(location: *mut c_void, kind: c_uint, pool: Handle) => (|cx| pool::changed(cx, op::SET_CURRENT, pool, 0))
+        [cuMemSetMemPool 13000 legacy]
 
     // --- waits
     cuStreamSynchronize(stream: Handle) => (|cx| sync::waited(cx, wait::STREAM, stream as u64))

@@ -545,6 +545,10 @@ impl Session {
     ) -> Option<&'p [u8]> {
         loop {
             let (kind, length) = match self.socket().receive(100, packet) {
+                Received::Message(head, text) if head.kind == handshake::kind::SAY => {
+                    crate::stderr::raw(text);
+                    continue;
+                }
                 Received::Message(head, text) => (head.kind, text.len()),
                 Received::Nothing if goes_on() => continue,
                 Received::Nothing | Received::Gone | Received::Lost => return None,

@@ -57,6 +57,8 @@ pub enum Kind {
     /// Memory of `cuMemMap` or of a graph's allocation node.
     Mapped,
     Array,
+    /// Another process's, which takes no memory here.
+    Opened,
 }
 
 impl Kind {
@@ -64,7 +66,7 @@ impl Kind {
     pub fn activity_kind(self) -> u8 {
         match self {
             Kind::Pinned | Kind::Registered => 2,
-            Kind::Device | Kind::Pool(_) | Kind::Mapped => 3,
+            Kind::Device | Kind::Pool(_) | Kind::Mapped | Kind::Opened => 3,
             Kind::Array => 4,
             Kind::Managed => 5,
             Kind::Variable(_) => 6,
@@ -74,6 +76,10 @@ impl Kind {
     /// Whether it lies on the host's side of the bus.
     pub fn is_host(self) -> bool {
         matches!(self, Kind::Pinned | Kind::Registered)
+    }
+
+    fn takes_memory(self) -> bool {
+        !self.is_host() && self != Kind::Opened
     }
 }
 
@@ -178,7 +184,7 @@ impl Memory {
         if bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let counts = !kind.is_host();
+        let counts = kind.takes_memory();
         if counts {
             self.charge(device, bytes)?;
         }
@@ -207,7 +213,7 @@ impl Memory {
             return Err(Code::INVALID_VALUE);
         }
         let mut held = self.by_base.remove(&base).ok_or(Code::INVALID_VALUE)?;
-        if !held.kind.is_host() && held.mapping.is_some() {
+        if held.kind.takes_memory() && held.mapping.is_some() {
             self.discharge(held.device, held.bytes);
         }
         let mapping = held.mapping.take();

@@ -16,7 +16,8 @@ pub const GRANULARITY: u64 = 2 << 20;
 pub struct Physical {
     file: OwnedFd,
     pub bytes: u64,
-    pub device: u32,
+    /// `None` of the host's memory.
+    pub device: Option<u32>,
     /// The handle and each mapping hold one.
     references: u32,
 }
@@ -90,29 +91,35 @@ impl World {
     }
 
     /// `cuMemCreate`.
-    pub fn create_physical(&mut self, bytes: u64, device: u32) -> Result<Handle> {
+    pub fn create_physical(&mut self, bytes: u64, device: Option<u32>) -> Result<Handle> {
         if !whole(bytes) {
             return Err(Code::INVALID_VALUE);
         }
-        self.memory.charge(device, bytes)?;
+        device.map_or(Ok(()), |device| self.memory.charge(device, bytes))?;
         // SAFETY: the name is a C string; the call returns a new descriptor or -1.
         let raw = unsafe { libc::memfd_create(c"gputrace-sim".as_ptr(), libc::MFD_CLOEXEC) };
         if raw < 0 {
-            self.memory.discharge(device, bytes);
+            self.give_back(device, bytes);
             return Err(Code::OUT_OF_MEMORY);
         }
         // SAFETY: the descriptor was made just now and belongs to nobody else.
         let file = unsafe { OwnedFd::from_raw_fd(raw) };
         // SAFETY: the descriptor is open.
         if unsafe { libc::ftruncate(file.as_raw_fd(), bytes as libc::off_t) } != 0 {
-            self.memory.discharge(device, bytes);
+            self.give_back(device, bytes);
             return Err(Code::OUT_OF_MEMORY);
         }
         let made = self.virtual_memory.physical.insert(Physical { file, bytes, device, references: 1 });
         if made.is_err() {
-            self.memory.discharge(device, bytes);
+            self.give_back(device, bytes);
         }
         made
+    }
+
+    fn give_back(&mut self, device: Option<u32>, bytes: u64) {
+        if let Some(device) = device {
+            self.memory.discharge(device, bytes);
+        }
     }
 
     /// `cuMemRelease`: the memory goes when the last mapping does.
@@ -121,7 +128,7 @@ impl World {
         held.references -= 1;
         if held.references == 0 {
             let held = self.virtual_memory.physical.remove(physical)?;
-            self.memory.discharge(held.device, held.bytes);
+            self.give_back(held.device, held.bytes);
         }
         Ok(())
     }
@@ -139,7 +146,7 @@ impl World {
         if reserved.is_none_or(|(&start, &length)| end > start + length) {
             return Err(Code::INVALID_VALUE);
         }
-        let device = held.device;
+        let device = held.device.unwrap_or(0);
         self.memory.enter(base, bytes, Kind::Mapped, device, 0, 0).map_err(|_| Code::INVALID_VALUE)?;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         let (at, length) = (base as *mut libc::c_void, bytes as usize);
@@ -206,7 +213,7 @@ mod tests {
     fn memory_goes_with_its_last_mapping() {
         let mut world = World::new();
         let base = world.reserve_addresses(2 * GRANULARITY, 0).unwrap();
-        let physical = world.create_physical(GRANULARITY, 0).unwrap();
+        let physical = world.create_physical(GRANULARITY, Some(0)).unwrap();
         assert_eq!(world.map_physical(base + 1, GRANULARITY, 0, physical), Err(Code::INVALID_VALUE));
         world.map_physical(base, GRANULARITY, 0, physical).unwrap();
         assert_eq!(world.map_physical(base, GRANULARITY, 0, physical), Err(Code::INVALID_VALUE));

@@ -9,11 +9,12 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use gputrace_collector::command_line;
+use gputrace_collector::live::MessageWriter;
 use gputrace_collector::session::{self, ProcessSource, Recorder, RecorderConfig};
 use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 
@@ -23,8 +24,8 @@ use crate::cli::output_folder::{OutputFolder, TRACE, default_path, folder_name, 
 use crate::cli::rotation::Rotation;
 use crate::cli::settings::{Limits, Settings};
 use crate::cli::{
-    daemon, exit_code, flight_recorder, options, output_argument, outputs, recording, rotation, trace_folder,
-    variables,
+    daemon, exit_code, flight_recorder, options, output_argument, outputs, printable, recording, rotation,
+    trace_folder, variables,
 };
 use crate::launch::control::{About, Control};
 use crate::launch::live_settings::LiveSettings;
@@ -120,10 +121,12 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         Ok(((recorder, folder, control, mut sending), flames)) => {
             drop(second);
             recorder.wait_for_end();
+            let handle = recorder.handle();
             let recording = recorder.finish(Duration::ZERO);
             drop(control);
             let recording = sending.take_last(recording?);
-            let mut text: String = variables::warnings().into_iter().map(|line| line + "\n").collect();
+            let mut text = handle.take_texts().concat();
+            text.extend(variables::warnings().into_iter().map(|line| line + "\n"));
             text += &outputs::finish(&recording, &folder, None, sending, &flames, outputs::Talk::default());
             recording.reply(&text);
             Ok(exit_code::SUCCESS)
@@ -159,10 +162,17 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
     };
     let command = command_line::masked(&config.begin.command);
     let trace = config.trace_path.clone();
-    let (sinks, sending) = otlp::start(&settings.otlp, Audience::Nobody, DRAIN);
+    let (mut sinks, sending) = otlp::start(&settings.otlp, Audience::Nobody, DRAIN);
     let live_view = Arc::clone(&sinks.0.view);
+    // The process writes what the user should see at once.
+    let recording_handle = Arc::new(OnceLock::<session::Handle>::new());
+    let to_process = Arc::clone(&recording_handle);
+    sinks.0.write_message = Some(MessageWriter(Box::new(move |text| {
+        to_process.get().into_iter().for_each(|handle| handle.say(&printable::text(text)));
+    })));
     match Recorder::start(config, sinks) {
         Ok(recorder) => {
+            let _ = recording_handle.set(recorder.handle());
             let output = folder.path().to_owned();
             let sender = sending.sender();
             let settings_now = LiveSettings::new(settings.device_metrics, sampler);

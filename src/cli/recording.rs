@@ -14,6 +14,7 @@ use std::time::Duration;
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::batch::{ProcessEnd, SessionBegin};
 use gputrace_collector::command_line;
+use gputrace_collector::live::MessageWriter;
 use gputrace_collector::model::Process;
 use gputrace_collector::session::{
     DeviceSampler, ProcessSource, Recorder, RecorderConfig, Recording, TraceEvent,
@@ -215,7 +216,7 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
     let config = preparation.recorder_config(request, device_sampler);
     let command = command_line::masked(&config.begin.command);
     let (mut sinks, sending) = otlp::start(&request.settings.otlp, Audience::Person, DRAIN);
-    sinks.0.write_message = Some(|text| say_text(&printable::text(text)));
+    sinks.0.write_message = Some(MessageWriter(Box::new(|text| say_text(&printable::text(text)))));
     let live_view = Arc::clone(&sinks.0.view);
     let recorder = match Recorder::start(config, sinks) {
         Ok(recorder) => recorder,

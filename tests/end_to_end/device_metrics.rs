@@ -407,3 +407,21 @@ fn setting_that_makes_no_sense_is_refused_and_changes_nothing() {
     session.release();
     assert!(session.end().0.success());
 }
+
+#[test]
+fn memory_that_is_not_the_program_s_is_what_was_sampled_beyond_its_own() {
+    let (ended, report) = traced(DEVICE, &["--device-metrics=20ms"], "basic", &[]);
+    let process = &report["memory"]["processes"][0];
+    let (used, peak) = (18_u64 << 30, process["peak_bytes"].as_u64().unwrap());
+    let expected = [
+        ("source", json!("samples")),
+        ("at_ns", Value::Null),
+        ("used_bytes", json!(used)),
+        ("accounted_bytes", json!(peak)),
+        ("not_accounted_bytes", json!(used - peak)),
+    ];
+    for (key, value) in expected {
+        assert_eq!(process["device_use"][key], value, "{key}: {}", process["device_use"]);
+    }
+    assert!(peak > 0 && ended.stderr.contains("not accounted: contexts"), "{}", ended.stderr);
+}

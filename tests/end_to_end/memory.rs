@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::needs::python;
 use crate::harness::process::finish;
-use crate::harness::tool::{Traced, gputrace, run_command};
+use crate::harness::tool::{Traced, bare_command, gputrace, run_command};
 
 const MIB: u64 = 1 << 20;
 
@@ -97,8 +97,12 @@ fn lack_of_memory_is_reported_at_once_with_who_holds_it() {
         return;
     }
     let size = (80 * MIB).to_string();
-    let traced =
-        run_command("python3").arg(program()).arg("wanting").env("GPUTRACE_SIM_MEMORY_BYTES", size).succeed();
+    let traced = run_command("python3")
+        .arg(program())
+        .arg("wanting")
+        .arg("asking")
+        .env("GPUTRACE_SIM_MEMORY_BYTES", size)
+        .succeed();
     let messages: Vec<&str> =
         traced.ended.stderr.lines().filter(|line| line.starts_with("gputrace: out of memory")).collect();
     // What was given at the second try is not reported, and the two for good are reported once.
@@ -110,6 +114,8 @@ fn lack_of_memory_is_reported_at_once_with_who_holds_it() {
         "{}",
         traced.ended.stderr
     );
+    let free = "\n  the device has 64.0 MiB free; 0 B are not in the program's allocations: ";
+    assert!(traced.ended.stderr.contains(free), "{}", traced.ended.stderr);
     let process = &traced.report()["memory"]["processes"][0];
     let given: Vec<_> = process["refusals"]
         .as_array()
@@ -140,4 +146,128 @@ fn conditions_on_memory_decide_the_exit_code() {
     for wrong in ["peak>20", "peak>2ms", "leeked>0", "peak", "peak[x]>1B"] {
         report(&[wrong], 2);
     }
+}
+
+/// The report's memory of the one process, beside what the program says of itself.
+fn process_of(mode: &str) -> (Value, Value) {
+    let traced = run_command("python3").arg(program()).arg(mode).succeed();
+    let report = traced.report();
+    let process = report["memory"]["processes"][0].clone();
+    let unmatched = process["unmatched_frees"].as_object().unwrap();
+    assert!(unmatched.values().all(|count| *count == json!(0)), "{unmatched:?}");
+    (said(&traced), process)
+}
+
+#[test]
+fn pools_have_what_the_driver_counts() {
+    if !python("memory::pools_have_what_the_driver_counts") {
+        return;
+    }
+    let (said, process) = process_of("pools");
+    let [own, made] = &process["pools"].as_array().unwrap()[..] else { panic!("{}", process["pools"]) };
+    for (pool, name) in [(own, "own"), (made, "made")] {
+        assert_eq!(
+            (&pool["peak_bytes"], &pool["end_bytes"]),
+            (&said["used"][name], &said["end"][name]),
+            "{name}"
+        );
+    }
+    assert_eq!((&said["end"]["own"], &said["end"]["made"]), (&json!(8 * MIB), &json!(9 * MIB)));
+    let of_own =
+        ["is_default", "keeps_bytes", "limit_bytes", "reserved_bytes", "is_destroyed"].map(|name| &own[name]);
+    assert_eq!(of_own, [&json!(true), &json!(1 << 30), &Value::Null, &Value::Null, &json!(false)]);
+    let of_made =
+        ["is_default", "limit_bytes", "reserved_bytes", "trims", "is_destroyed"].map(|name| &made[name]);
+    assert_eq!(of_made, [&json!(false), &json!(256 * MIB), &said["reserved"], &json!(1), &json!(true)]);
+    assert!(own["handle"].as_str().unwrap().starts_with("0x") && own["handle"] != made["handle"]);
+}
+
+#[test]
+fn arrays_and_mipmaps_count_by_their_elements() {
+    if !python("memory::arrays_and_mipmaps_count_by_their_elements") {
+        return;
+    }
+    let (said, process) = process_of("arrays");
+    let kind = &process["kinds"][0];
+    assert_eq!(
+        (&kind["kind"], &kind["allocations"], &kind["frees"]),
+        (&json!("array"), &json!(3), &json!(1))
+    );
+    assert_eq!((&process["peak_bytes"], &process["end_bytes"]), (&said["peak"], &said["end"]));
+    assert_eq!(said["taken"], said["peak"]);
+    // Before anything was allocated and after: the second time more was in use, and all of it is accounted.
+    let used = &process["device_use"];
+    assert_eq!((&used["accounted_bytes"], &used["not_accounted_bytes"]), (&said["peak"], &json!(0)));
+}
+
+#[test]
+fn mapped_memory_is_live_until_it_is_unmapped() {
+    if !python("memory::mapped_memory_is_live_until_it_is_unmapped") {
+        return;
+    }
+    let (said, process) = process_of("mapped");
+    assert_eq!(said["taken"], said["held"]);
+    assert_eq!((&process["peak_bytes"], &process["end_bytes"]), (&said["peak"], &said["end"]));
+    let kinds = process["kinds"].as_array().unwrap().iter();
+    let ends: Vec<_> = kinds.map(|kind| (&kind["kind"], &kind["end_bytes"], &kind["frees"])).collect();
+    let expected =
+        [(&json!("pinned"), &said["on_host"], &json!(1)), (&json!("virtual"), &said["end"], &json!(4))];
+    assert_eq!(ends, expected);
+}
+
+#[test]
+fn shared_memory_counts_in_the_process_that_allocated_it() {
+    if !python("memory::shared_memory_counts_in_the_process_that_allocated_it") {
+        return;
+    }
+    let traced = run_command("python3").arg(program()).arg("shared").succeed();
+    let report = traced.report();
+    let processes = report["memory"]["processes"].as_array().unwrap();
+    let mut ends: Vec<_> = processes.iter().map(|process| process["end_bytes"].as_u64().unwrap()).collect();
+    ends.sort_unstable();
+    assert_eq!(ends, [MIB, 8 * MIB]);
+    let child = processes.iter().find(|process| process["end_bytes"] == json!(MIB)).unwrap();
+    let opened = child["kinds"].as_array().unwrap().iter().find(|kind| kind["kind"] == "imported").unwrap();
+    let counts = ["allocations", "frees", "end_allocations"].map(|name| opened[name].as_u64().unwrap());
+    assert_eq!(counts, [3, 2, 1]);
+    assert!(processes.iter().all(|process| process["unmatched_frees"]["unknown"] == json!(0)));
+}
+
+#[test]
+fn memory_of_graphs_is_counted_beside_the_rest() {
+    if !python("memory::memory_of_graphs_is_counted_beside_the_rest") {
+        return;
+    }
+    let (said, process) = process_of("graph");
+    assert_eq!((&process["graph_allocations"], &process["graph_bytes"]), (&json!(1), &said["in_graphs"]));
+    assert_eq!((&process["peak_bytes"], &process["end_bytes"]), (&said["end"], &said["end"]));
+}
+
+/// The messages on want of memory in what a program wrote while it was traced by `LD_PRELOAD` alone.
+fn bare_messages(arguments: &[&str]) -> (String, usize) {
+    let size = (80 * MIB).to_string();
+    let mut run = bare_command("python3").arg(program()).env("GPUTRACE_SIM_MEMORY_BYTES", size);
+    for argument in arguments {
+        run = run.arg(argument);
+    }
+    let stderr = run.succeed().ended.stderr;
+    let count = stderr.matches("gputrace: out of memory: 16.0 TiB (device) asked for at wanting").count();
+    (stderr, count)
+}
+
+#[test]
+fn lack_of_memory_is_written_by_the_process_itself_in_auto_collect() {
+    if !python("memory::lack_of_memory_is_written_by_the_process_itself_in_auto_collect") {
+        return;
+    }
+    let (stderr, count) = bare_messages(&["wanting"]);
+    assert_eq!(count, 1, "{stderr}");
+    let (message, later) = (stderr.find("out of memory").unwrap(), stderr.find("two seconds later").unwrap());
+    assert!(
+        message < later && stderr.contains("16.0 MiB   100% in      1  allocate memory_use.py:"),
+        "{stderr}"
+    );
+    // A program that ends at once has the message before its summary.
+    let (stderr, count) = bare_messages(&["wanting", "quick"]);
+    assert_eq!(count, 1, "{stderr}");
 }

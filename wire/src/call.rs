@@ -50,6 +50,7 @@ pub enum Detail {
         value: u32,
     },
     Memory(Memory),
+    MemoryState(MemoryState),
     Wait {
         what: u8,
         handle: u64,
@@ -99,7 +100,19 @@ pub struct Memory {
     pub memory: u8,
     pub bytes: u64,
     pub address: u64,
+    /// The low half of the pool's handle, which tells the pools of a process apart; 0 for none, or for the
+    /// device's current pool.
     pub pool: u32,
+}
+
+/// What a call did with memory, or found out about it, other than allocating or freeing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemoryState {
+    pub operation: u8,
+    /// An address, or the handle of a pool.
+    pub object: u64,
+    /// What the operation says: the mapped handle, a length, a limit, bytes that are in use.
+    pub value: u64,
 }
 
 /// Direction of a copy, as far as the call states it.
@@ -161,6 +174,14 @@ pub mod operation {
     pub const ENABLE: u8 = 20;
     /// A look-up that found no code for the device; `value` is the definition of the name looked up.
     pub const LOOK_UP_FAILED: u8 = 21;
+    /// A pool gives back what it does not use, beyond `value` bytes.
+    pub const TRIM: u8 = 22;
+    /// A pool keeps up to `value` bytes that it does not use.
+    pub const KEEP: u8 = 23;
+    /// `object` is an address, and `value` one more handle of what is mapped there.
+    pub const RETAIN: u8 = 24;
+    /// `object` is a pool, and `value` the bytes that it has taken from the device.
+    pub const RESERVED: u8 = 25;
 }
 
 impl Call {
@@ -212,6 +233,11 @@ impl Call {
                 cell.put_u64(48, m.address);
                 cell.put_u32(56, m.pool);
             }
+            Detail::MemoryState(m) => {
+                cell.put_u8(36, m.operation);
+                cell.put_u64(40, m.object);
+                cell.put_u64(48, m.value);
+            }
             Detail::Wait { what, handle } => {
                 cell.put_u8(36, what);
                 cell.put_u64(40, handle);
@@ -256,6 +282,11 @@ impl Call {
                 bytes: cell.u64_at(40),
                 address: cell.u64_at(48),
                 pool: cell.u32_at(56),
+            }),
+            kind::MEMORY => Detail::MemoryState(MemoryState {
+                operation: cell.u8_at(36),
+                object: cell.u64_at(40),
+                value: cell.u64_at(48),
             }),
             kind::WAIT => Detail::Wait { what: cell.u8_at(36), handle: cell.u64_at(40) },
             kind::MODULE => Detail::Module { module: cell.u32_at(40), operation: cell.u8_at(36) },
@@ -321,6 +352,10 @@ mod tests {
                     )
                 }
             ),
+            (any::<u8>(), any::<u64>(), any::<u64>()).prop_map(|(operation, object, value)| (
+                kind::MEMORY,
+                Detail::MemoryState(MemoryState { operation, object, value })
+            )),
             (any::<u8>(), any::<u64>())
                 .prop_map(|(what, handle)| (kind::WAIT, Detail::Wait { what, handle })),
             (any::<u32>(), any::<u8>())

@@ -53,6 +53,7 @@ pub mod kind {
     pub const CALL: u16 = 25;
     /// Not a call: the graph nodes that a call made.
     pub const GRAPH_NODE: u16 = 26;
+    pub const MEMORY: u16 = 27;
 
     pub const DEVICE_KERNEL: u16 = 32;
     pub const DEVICE_COPY: u16 = 33;

@@ -11,6 +11,8 @@
 //!     │◄────────────────────────────────────────┤
 //!     │ SEGMENT + fd        (more threads)      │
 //!     ├────────────────────────────────────────►│
+//!     │ SAY text                                │
+//!     │◄────────────────────────────────────────┤
 //!     │ BYE reason                              │
 //!     ├────────────────────────────────────────►│
 //!     │ DONE summary    (auto-collect waits)    │
@@ -23,6 +25,9 @@ pub const HEAD_BYTES: usize = 32;
 /// The longest text in a message; a longer summary is cut.
 pub const TEXT_MAX: usize = 60 * 1024;
 
+/// The longest text of a SAY: the service thread receives into its stack.
+pub const SAY_MAX: usize = 4000;
+
 /// Message kinds.
 pub mod kind {
     pub const HELLO: u32 = 1;
@@ -31,6 +36,9 @@ pub mod kind {
     pub const WELCOME: u32 = 16;
     pub const REFUSED: u32 = 17;
     pub const DONE: u32 = 18;
+    /// A text for the user, at most [`SAY_MAX`](super::SAY_MAX) bytes. The process writes it to its
+    /// standard error.
+    pub const SAY: u32 = 19;
 }
 
 /// Further facts in a WELCOME, as bits of [`Head::value`].

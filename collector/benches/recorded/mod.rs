@@ -79,7 +79,7 @@ impl Recorded {
         for entry in recorded.rings.iter().flat_map(|(_, cells)| entries(cells)) {
             let cell = &entry[0];
             match cell.kind() {
-                kind::LAUNCH..=kind::CALL => {
+                kind::LAUNCH..=kind::CALL | kind::MEMORY => {
                     recorded.entries += 1;
                     recorded.correlations = recorded.correlations.max(cell.u32_at(20).into());
                     note(0, cell.u64_at(8));
@@ -147,7 +147,7 @@ impl Recorded {
                     }
                 };
                 match kind_of {
-                    kind::LAUNCH..=kind::CALL => {
+                    kind::LAUNCH..=kind::CALL | kind::MEMORY => {
                         later(&mut cell, 8, self.first[0], ticks);
                         other(&mut cell, 20);
                     }

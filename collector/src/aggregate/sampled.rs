@@ -158,6 +158,11 @@ impl SampledDevice {
         self.levels.get(metric as usize - 1).copied().unwrap_or_default()
     }
 
+    /// The last sample.
+    pub fn last(&self) -> Option<&DeviceSample> {
+        self.last.as_ref()
+    }
+
     pub fn energy(&self) -> Option<Energy> {
         self.energy.energy()
     }

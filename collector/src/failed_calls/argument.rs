@@ -64,6 +64,9 @@ impl Arguments {
                 let name = asked_name(call, definitions);
                 all.kernel = name.map(|name| names::short(&names::demangle(name.as_bytes())));
             }
+            Detail::MemoryState(state) => {
+                all.bytes = Some(state.value).filter(|_| state.operation == operation::UNMAP);
+            }
             Detail::GraphLaunch { .. } | Detail::Graph { .. } => {}
         }
         all

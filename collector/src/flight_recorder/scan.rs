@@ -38,7 +38,7 @@ pub fn scan(ring: u32, cells: &[Cell], clocks: &mut Clocks, epoch: &mut u32) -> 
         let entry = first.kind();
         scan.has_events |= entry >= FIRST_EVENT;
         match entry {
-            kind::LAUNCH..=kind::CALL => {
+            kind::LAUNCH..=kind::CALL | kind::MEMORY => {
                 let shift = if first.flags() & flag::LONG_DURATION != 0 { LONG_DURATION_SHIFT } else { 0 };
                 let duration = u64::from(first.u32_at(16)) << shift;
                 widen(&mut calls, first.u64_at(8).saturating_add(duration));

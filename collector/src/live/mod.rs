@@ -9,6 +9,7 @@ mod shortage;
 mod tables;
 mod view;
 
+use std::fmt;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -34,9 +35,18 @@ pub struct LiveAggregates {
     pub view: Arc<LiveView>,
     /// Called on the processing thread with a text that the user should see at once: who holds the memory
     /// that a program lacks.
-    pub write_message: Option<fn(&str)>,
+    pub write_message: Option<MessageWriter>,
     running: FxHashMap<u32, Observed>,
     shortages: Shortages,
+}
+
+/// Writes a text for the user.
+pub struct MessageWriter(pub Box<dyn Fn(&str) + Send>);
+
+impl fmt::Debug for MessageWriter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("MessageWriter")
+    }
 }
 
 impl Sink for LiveAggregates {
@@ -92,8 +102,8 @@ impl Sink for LiveAggregates {
 
 impl LiveAggregates {
     fn write_message(&self, message: Option<String>) {
-        if let (Some(write_message), Some(message)) = (self.write_message, message) {
-            write_message(&message);
+        if let (Some(MessageWriter(write)), Some(message)) = (&self.write_message, message) {
+            write(&message);
         }
     }
 }

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 
 use gputrace_wire::cell::kind;
 
-use crate::aggregate::Aggregates;
+use crate::aggregate::{Aggregates, SampledDevices};
+use crate::batch::DeviceMetric;
 use crate::label::StackNames;
 use crate::label::units::{bytes, count, percent};
-use crate::memory::{GIVEN_LATER_NS, HeldMemory, MemoryRefusal, NAMES, ProcessMemory};
-use crate::model::definitions::Definitions;
+use crate::memory::{GIVEN_LATER_NS, HeldMemory, MemoryRefusal, NAMES, ProcessMemory, is_of_host};
+use crate::model::definitions::{Definitions, Device};
 use crate::model::operation::HostCall;
 use crate::names::line_safe;
 
@@ -19,6 +20,8 @@ use crate::names::line_safe;
 const ARRIVED_NS: u64 = 100_000_000;
 /// The least time between two messages.
 const QUIET_NS: u64 = 10_000_000_000;
+/// How far a figure of the device's may be from the refusal that it explains.
+const NEAR_NS: u64 = 1_000_000_000;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: u16 = 2;
 
@@ -80,7 +83,7 @@ impl Shortages {
             return None;
         }
         self.written_ns = Some(now_ns);
-        Some(message(process, memory, refusal, definitions))
+        Some(message(process, memory, refusal, aggregates, definitions))
     }
 }
 
@@ -88,6 +91,7 @@ fn message(
     process: u32,
     memory: &ProcessMemory,
     refusal: &MemoryRefusal,
+    aggregates: &Aggregates,
     definitions: &Definitions,
 ) -> String {
     let mut stacks = StackNames::of_running(process, definitions);
@@ -96,9 +100,13 @@ fn message(
         line_safe(&line.unwrap_or_else(|| "(no line known)".to_owned())).into_owned()
     };
     let kind = |kind: usize| NAMES.get(kind).copied().unwrap_or("unknown");
-    let mut devices = definitions.devices();
     // With several devices, no call says which one lacked the memory.
-    let total = devices.next().map(|device| device.total_memory_bytes).filter(|_| devices.next().is_none());
+    let device = definitions.device_in_use();
+    let total = device.as_ref().map(|device| device.total_memory_bytes);
+    let is_of_device = !is_of_host(refusal.kind);
+    let answered = answered_bytes(memory, refusal).filter(|_| is_of_device && device.is_some());
+    let sampled = || sampled_bytes(device.as_ref()?, refusal, &aggregates.sampled_devices);
+    let free = answered.or_else(|| sampled().filter(|_| is_of_device));
     let of_total = total.map_or_else(String::new, |total| format!(" of the device's {}", bytes(total)));
     let mut text = format!(
         "gputrace: out of memory: {} ({}) asked for at {}; the program holds {} in {} {}{of_total}\n",
@@ -123,20 +131,48 @@ fn message(
         let share = percent(held.bytes as f64 / refusal.held.bytes.max(1) as f64);
         text += &format!("  {:>10} {share:>6} in {:>6}  {name}\n", bytes(held.bytes), count(held.count));
     }
-    text += &format!("  hint: {}\n", hint(refusal, total));
+    if let Some((free, total)) = free.zip(total) {
+        let others = total.saturating_sub(free).saturating_sub(refusal.held.bytes);
+        text += &format!(
+            "  the device has {} free; {} are not in the program's allocations: contexts, modules, other processes\n",
+            bytes(free),
+            bytes(others)
+        );
+    }
+    text += &format!("  hint: {}\n", hint(refusal, total, answered));
     text
 }
 
-fn hint(refusal: &MemoryRefusal, total: Option<u64>) -> String {
+/// What the driver answered to the program after the refusal: PyTorch asks when it lacks memory.
+fn answered_bytes(memory: &ProcessMemory, refusal: &MemoryRefusal) -> Option<u64> {
+    let answered = memory.observed_last?;
+    let since_ns = answered.at_ns.checked_sub(refusal.at_ns)?;
+    (since_ns < NEAR_NS).then(|| answered.total_bytes.saturating_sub(answered.used_bytes))
+}
+
+/// What was free at the last sample, if that is near.
+fn sampled_bytes(device: &Device, refusal: &MemoryRefusal, sampled: &SampledDevices) -> Option<u64> {
+    let sample = sampled.of(device)?.last()?;
+    let is_near = sample.monotonic_ns.abs_diff(refusal.at_ns) < NEAR_NS;
+    let used_bytes = sample.get(DeviceMetric::MemoryUsed).filter(|_| is_near)?;
+    Some(device.total_memory_bytes.saturating_sub(used_bytes))
+}
+
+fn hint(refusal: &MemoryRefusal, total: Option<u64>, answered: Option<u64>) -> String {
     let needed = refusal.held.bytes.saturating_add(refusal.bytes);
     match total {
         Some(total) if refusal.bytes > total => "the device has less than that in all".to_owned(),
+        Some(_) if answered.is_some_and(|free| free >= refusal.bytes) => {
+            "as much is free, in pieces that are too small: allocate the large ones first, or, in PyTorch, set \
+             PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+                .to_owned()
+        }
         Some(total) if needed > total => {
             "both together are more than the device has: make batches smaller, or free what the lines above hold".to_owned()
         }
         Some(total) => format!(
             "{} are not this program's: other processes and CUDA's own use take it (nvidia-smi), or what is free is in pieces that are too small",
-            bytes(total - refusal.held.bytes)
+            bytes(total.saturating_sub(refusal.held.bytes))
         ),
         None => "see what else is on the device (nvidia-smi), make batches smaller, or free what the lines above hold".to_owned(),
     }

@@ -3,9 +3,10 @@
 //! `cuMemFree` frees memory of the device, managed memory and memory of pools, so allocations are known by
 //! address, and a free has no kind of its own.
 
-use gputrace_wire::call::{Detail, Memory, memory, operation};
+use gputrace_wire::call::{Detail, Memory, MemoryState, memory, operation};
 use gputrace_wire::cell::{flag, kind};
 
+use super::pools::PoolChange;
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 
@@ -38,9 +39,34 @@ pub enum MemoryChange {
         key: AllocationKey,
         kind: usize,
         bytes: u64,
+        /// The low half of the handle of the pool that the call named; 0 if it named none.
+        pool: u32,
     },
     Freed {
         key: AllocationKey,
+    },
+    /// Physical memory is mapped at an address. It then lasts as long as the mapping at least.
+    Mapped {
+        address: u64,
+        handle: u64,
+    },
+    Unmapped {
+        address: u64,
+        bytes: u64,
+    },
+    /// One more handle of what is mapped at an address.
+    Retained {
+        address: u64,
+        handle: u64,
+    },
+    Pool {
+        handle: u64,
+        change: PoolChange,
+    },
+    /// What the driver told the program about the current device.
+    Observed {
+        total_bytes: u64,
+        free_bytes: u64,
     },
     /// A context ended, and its allocations with it. No call says which these are, so any may be gone.
     ContextEnded,
@@ -54,6 +80,7 @@ impl MemoryChange {
         is_accepted
             && match &call.detail {
                 Detail::Memory(_) => matches!(call.kind, kind::ALLOC | kind::FREE),
+                Detail::MemoryState(_) => true,
                 Detail::Other { operation, .. } => *operation == operation::DESTROY,
                 _ => false,
             }
@@ -69,18 +96,57 @@ impl MemoryChange {
         match &call.detail {
             Detail::Memory(what) if call.kind == kind::ALLOC => {
                 let returned_ns = call.start_ns.saturating_add(call.duration_ns);
-                let (key, kind) = (key(what), kind_of(what));
-                Some((returned_ns, MemoryChange::Allocated { key, kind, bytes: what.bytes }))
+                let is_handle = || definitions.api(call.api).is_some_and(makes_handle);
+                let key = match what.memory {
+                    memory::IMPORTED | memory::PINNED if is_handle() => (Space::Handles, what.address),
+                    memory::IMPORTED if what.pool != 0 => (Space::Addresses, what.address),
+                    _ => key(what),
+                };
+                let (kind, bytes, pool) = (kind_of(what), what.bytes, what.pool);
+                Some((returned_ns, MemoryChange::Allocated { key, kind, bytes, pool }))
             }
             // The driver accepts a free of nothing.
             Detail::Memory(what) if what.address == 0 => None,
             Detail::Memory(what) => Some((call.start_ns, MemoryChange::Freed { key: key(what) })),
+            Detail::MemoryState(what) => {
+                let returned_ns = call.start_ns.saturating_add(call.duration_ns);
+                let change = MemoryChange::of_state(what)?;
+                // As with allocations, what takes something away is done from the beginning on.
+                let takes = matches!(what.operation, operation::UNMAP | operation::DESTROY);
+                Some((if takes { call.start_ns } else { returned_ns }, change))
+            }
             _ => definitions
                 .api(call.api)
                 .is_some_and(ends_context)
                 .then_some((call.start_ns, MemoryChange::ContextEnded)),
         }
     }
+}
+
+impl MemoryChange {
+    fn of_state(what: &MemoryState) -> Option<MemoryChange> {
+        let MemoryState { operation, object, value } = *what;
+        let pool = |change| Some(MemoryChange::Pool { handle: object, change });
+        match operation {
+            operation::MAP => Some(MemoryChange::Mapped { address: object, handle: value }),
+            operation::UNMAP => Some(MemoryChange::Unmapped { address: object, bytes: value }),
+            operation::RETAIN => Some(MemoryChange::Retained { address: object, handle: value }),
+            operation::QUERY => Some(MemoryChange::Observed { total_bytes: object, free_bytes: value }),
+            operation::CREATE => pool(PoolChange::Created(Some(value).filter(|limit| *limit > 0))),
+            operation::DESTROY => pool(PoolChange::Destroyed),
+            operation::KEEP => pool(PoolChange::Keeps(value)),
+            operation::TRIM => pool(PoolChange::Trimmed),
+            operation::RESERVED => pool(PoolChange::Reserved(value)),
+            operation::LOOK_UP => pool(PoolChange::IsDefault),
+            operation::SET_CURRENT => pool(PoolChange::IsCurrent),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the call gives a handle of physical memory, whatever memory that is.
+fn makes_handle(api: &str) -> bool {
+    ["cuMemCreate", "cuMemImportFromShareableHandle"].contains(&api)
 }
 
 /// The kind of the memory that a call asked for, below [`KINDS`].

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gputrace_wire::call::Detail;
+use gputrace_wire::call::{Detail, operation};
 use gputrace_wire::cell::{flag, kind};
 
 use super::change::{self, MemoryChange};
@@ -66,7 +66,7 @@ impl MemoryLedger {
     /// Follows any call.
     #[inline]
     pub fn add(&mut self, call: &HostCall, definitions: &Definitions) {
-        if matches!(call.kind, kind::ALLOC | kind::FREE | kind::CALL) {
+        if matches!(call.kind, kind::ALLOC | kind::FREE | kind::CALL | kind::MEMORY | kind::GRAPH) {
             self.follow(call, definitions);
         }
     }
@@ -74,6 +74,15 @@ impl MemoryLedger {
     #[inline(never)]
     fn follow(&mut self, call: &HostCall, definitions: &Definitions) {
         let (at_ns, what) = match (call.status, &call.detail) {
+            (0, Detail::Memory(what)) if call.kind == kind::ALLOC && call.flags & flag::CAPTURED != 0 => {
+                (call.start_ns, FreeOutcome::InGraph { address: what.address, bytes: what.bytes })
+            }
+            (0, Detail::Graph { operation: operation::ADD_NODE, .. }) => {
+                if definitions.api(call.api) != Some("cuGraphAddMemAllocNode") {
+                    return;
+                }
+                (call.start_ns, FreeOutcome::InGraph { address: 0, bytes: 0 })
+            }
             (0, _) => match MemoryChange::of(call, definitions) {
                 Some((at_ns, change)) => (at_ns, FreeOutcome::Changed(change)),
                 None => return,
@@ -114,6 +123,11 @@ impl MemoryLedger {
         if let Some(process) = self.processes.get_mut(&process) {
             process.end(&mut self.budget);
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn budget_left(&self) -> usize {
+        self.budget.live
     }
 
     pub fn process(&self, number: u32) -> Option<&ProcessMemory> {

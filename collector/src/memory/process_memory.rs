@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::change::{AllocationKey, KINDS, MemoryChange, Space, is_of_host};
 use super::kind_memory::KindMemory;
+use super::mappings::Mappings;
+use super::observed_use::ObservedUse;
+use super::pools::{PoolMemory, Pools};
 use super::refusal::{GIVEN_LATER_NS, HOLDERS_KEPT, MemoryRefusal};
 use super::reordering::{AskedMemory, FreeOutcome, Reordering};
 use super::site::{HeldMemory, Moment, Site, SiteKey};
@@ -17,6 +20,10 @@ const TEMPORARY_WITHIN: u32 = 2;
 const FREED_KEPT: usize = 256;
 /// The most refusals that are kept with who held the memory then: the first ones, and the last.
 const REFUSALS_KEPT: usize = 8;
+
+/// Addresses of memory that graphs allocate which are remembered, since any call may free them.
+const GRAPH_ADDRESSES_MAX: usize = 1 << 12;
+const POOL: usize = gputrace_wire::call::memory::POOL as usize;
 
 /// Tables that all processes share the budget of.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +68,14 @@ pub struct ProcessMemory {
     by_key: FxHashMap<SiteKey, u32>,
     /// By address, a table a space.
     live: [BTreeMap<u64, Live>; 5],
+    mappings: Mappings,
+    pools: Pools,
+    /// What graphs were made to allocate at each launch, which is in no other sum.
+    pub in_graphs: HeldMemory,
+    graph_addresses: FxHashSet<u64>,
+    /// When the program asked how much is free: the time with the most in use, and the last time.
+    pub observed: Option<ObservedUse>,
+    pub observed_last: Option<ObservedUse>,
     allocations: u32,
     reordering: Reordering,
     freed_lately: VecDeque<AllocationKey>,
@@ -111,6 +126,9 @@ impl ProcessMemory {
         }
         self.by_key = FxHashMap::default();
         self.freed_lately = VecDeque::new();
+        budget.live += self.mappings.count();
+        self.mappings = Mappings::default();
+        self.graph_addresses = FxHashSet::default();
         self.reordering = Reordering::default();
     }
 
@@ -120,11 +138,53 @@ impl ProcessMemory {
         }
         match asked.what {
             FreeOutcome::Refused { kind, bytes } => self.refuse(asked, kind, bytes),
-            FreeOutcome::Changed(MemoryChange::Allocated { key, kind, bytes }) => {
-                self.allocate(asked, key, kind, bytes, budget);
+            FreeOutcome::InGraph { address, bytes } => {
+                self.in_graphs.add(HeldMemory::one(bytes));
+                if self.graph_addresses.len() < GRAPH_ADDRESSES_MAX {
+                    self.graph_addresses.insert(address);
+                }
             }
-            FreeOutcome::Changed(MemoryChange::Freed { key }) => self.free(asked, key, budget),
-            FreeOutcome::Changed(MemoryChange::ContextEnded) => self.end_context(budget),
+            FreeOutcome::Changed(change) => self.change(asked, change, budget),
+        }
+    }
+
+    fn change(&mut self, asked: AskedMemory, change: MemoryChange, budget: &mut Budget) {
+        match change {
+            MemoryChange::Allocated { key: (Space::Handles, handle), kind, bytes, pool } => {
+                let key = (Space::Handles, self.mappings.created(handle));
+                self.allocate(asked, key, (kind, pool), bytes, budget);
+            }
+            MemoryChange::Allocated { key, kind, bytes, pool } => {
+                self.allocate(asked, key, (kind, pool), bytes, budget);
+            }
+            MemoryChange::Freed { key: (Space::Handles, handle) } => {
+                if let Some(key) = self.mappings.released(handle) {
+                    self.free(asked, (Space::Handles, key), budget);
+                }
+            }
+            MemoryChange::Freed { key } => self.free(asked, key, budget),
+            MemoryChange::ContextEnded => self.end_context(budget),
+            MemoryChange::Mapped { .. } if budget.live == 0 => {
+                self.not_followed.add(HeldMemory { count: 1, bytes: 0 });
+            }
+            MemoryChange::Mapped { address, handle } => {
+                budget.live -= usize::from(self.mappings.mapped(address, handle));
+            }
+            MemoryChange::Unmapped { address, bytes } => {
+                let (count, freed) = self.mappings.unmapped(address, bytes);
+                budget.live += count;
+                for key in freed {
+                    self.free(asked, (Space::Handles, key), budget);
+                }
+            }
+            MemoryChange::Retained { address, handle } => self.mappings.retained(address, handle),
+            MemoryChange::Pool { handle, change } => self.pools.change(handle, change),
+            MemoryChange::Observed { total_bytes, free_bytes } => {
+                let held = self.on_device.bytes;
+                let observed = ObservedUse::new(asked.at_ns, total_bytes, free_bytes, held);
+                self.observed = Some(observed.or_more(self.observed));
+                self.observed_last = Some(observed);
+            }
         }
     }
 
@@ -132,7 +192,7 @@ impl ProcessMemory {
         &mut self,
         asked: AskedMemory,
         key: AllocationKey,
-        kind: usize,
+        (kind, pool): (usize, u32),
         bytes: u64,
         budget: &mut Budget,
     ) {
@@ -149,7 +209,9 @@ impl ProcessMemory {
         }
         self.sizes.add(bytes);
         self.allocations = self.allocations.wrapping_add(1);
-        let Some(index) = self.site(SiteKey { stack: asked.stack, api: asked.api, kind }, budget) else {
+        let pool = if kind == POOL { self.pools.number(pool) } else { 0 };
+        let Some(index) = self.site(SiteKey { stack: asked.stack, api: asked.api, kind, pool }, budget)
+        else {
             self.not_followed.add(HeldMemory::one(bytes));
             return;
         };
@@ -166,6 +228,7 @@ impl ProcessMemory {
         if let Some(of_kind) = self.kinds.get_mut(kind) {
             of_kind.add(bytes, asked.at_ns);
         }
+        self.pools.allocated(pool, bytes, asked.at_ns);
         if counts(kind) {
             self.on_device.add(HeldMemory::one(bytes));
             if self.on_device.bytes > self.peak.bytes {
@@ -180,7 +243,8 @@ impl ProcessMemory {
 
     fn free(&mut self, asked: AskedMemory, key: AllocationKey, budget: &mut Budget) {
         let Some(live) = self.take(key) else {
-            self.unmatched.unknown += 1;
+            let is_of_graph = key.0 == Space::Addresses && self.graph_addresses.contains(&key.1);
+            self.unmatched.unknown += u64::from(!is_of_graph);
             return;
         };
         budget.live += 1;
@@ -224,6 +288,7 @@ impl ProcessMemory {
         if let Some(of_kind) = self.kinds.get_mut(site.kind) {
             of_kind.free(live.bytes);
         }
+        self.pools.freed(site.pool, live.bytes);
         if counts(site.kind) {
             self.on_device.remove(HeldMemory::one(live.bytes));
         }
@@ -306,6 +371,16 @@ impl ProcessMemory {
         let is_leak = |site: &&Site| is_leak(site.kind);
         self.sites.iter().filter(is_leak).for_each(|site| all.add(site.live));
         all
+    }
+
+    /// In the order in which calls first named them.
+    pub fn pools(&self) -> impl Iterator<Item = &PoolMemory> {
+        self.pools.iter()
+    }
+
+    /// Calls for pools beyond those that are followed.
+    pub fn pools_beyond(&self) -> u64 {
+        self.pools.beyond
     }
 
     pub fn kinds(&self) -> impl Iterator<Item = (usize, &KindMemory)> {

@@ -28,6 +28,11 @@ pub(super) struct AskedMemory {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FreeOutcome {
     Changed(MemoryChange),
+    /// A graph will allocate it when it is launched. The address is 0 where no call said it.
+    InGraph {
+        address: u64,
+        bytes: u64,
+    },
     /// The driver had not enough memory.
     Refused {
         kind: usize,

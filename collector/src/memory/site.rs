@@ -40,6 +40,8 @@ pub(super) struct SiteKey {
     /// Definition of the allocating function.
     pub api: u32,
     pub kind: usize,
+    /// The number of the pool that it allocates from; 0 for none.
+    pub pool: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -47,6 +49,7 @@ pub struct Site {
     pub stack: u32,
     pub api: u32,
     pub kind: usize,
+    pub(super) pool: u32,
     /// All allocations of the process's life.
     pub allocated: HeldMemory,
     pub freed: HeldMemory,
@@ -74,6 +77,7 @@ impl Site {
             stack: key.stack,
             api: key.api,
             kind: key.kind,
+            pool: key.pool,
             allocated: HeldMemory::default(),
             freed: HeldMemory::default(),
             temporary: HeldMemory::default(),

@@ -1,6 +1,6 @@
 //! The ledger on calls made by hand.
 
-use gputrace_wire::call::{Detail, Memory, memory};
+use gputrace_wire::call::{Detail, Memory, MemoryState, memory, operation};
 use gputrace_wire::cell::kind;
 
 use super::*;
@@ -247,4 +247,81 @@ fn tables_are_bounded_and_what_they_do_not_hold_is_counted() {
     program.ledger.add(&call, &program.definitions);
     program.ledger.process_ends(1);
     assert_eq!(program.ledger.process(1).unwrap().not_followed.count, 1, "sites are kept for the report");
+}
+
+fn state(program: &mut MemoryProgram, operation: u8, object: u64, value: u64, start_ns: u64) {
+    let detail = Detail::MemoryState(MemoryState { operation, object, value });
+    let call =
+        HostCall { kind: kind::MEMORY, api: 7, start_ns, duration_ns: 1, detail, ..HostCall::default() };
+    program.ledger.add(&call, &program.definitions);
+}
+
+#[test]
+fn released_memory_is_live_while_it_is_mapped() {
+    let mut program = MemoryProgram::default();
+    let release = |program: &mut MemoryProgram, handle, at_ns| {
+        let what = Memory { memory: memory::VIRTUAL, address: handle, ..Memory::default() };
+        program.call(kind::FREE, what, at_ns, 0);
+    };
+    program.at(1).allocate(memory::VIRTUAL, 5, 100, 10);
+    state(&mut program, operation::MAP, 0x1000, 5, 20);
+    release(&mut program, 5, 30);
+    program.at(2).allocate(memory::VIRTUAL, 6, 10, 40);
+    release(&mut program, 6, 50);
+    let budget = program.ledger.budget_left();
+    state(&mut program, operation::UNMAP, 0x1000, 0x1000, 60);
+    program.at(3).allocate(memory::DEVICE, 0x1000, 7, 70);
+    let process = program.end();
+    assert_eq!((process.peak, process.on_device.bytes), (HeldMemory { count: 2, bytes: 110 }, 7));
+    assert_eq!((process.sites()[0].freed.bytes, process.unmatched), (100, UnmatchedFrees::default()));
+    assert_eq!(program.ledger.budget_left(), budget, "all that was taken is given back");
+}
+
+#[test]
+fn imported_handles_are_released_as_others_are() {
+    let mut program = MemoryProgram::default();
+    let record = Definition {
+        kind: gputrace_wire::definition::kind::API,
+        id: 7,
+        fields: vec![],
+        text: b"cuMemImportFromShareableHandle".to_vec(),
+    };
+    program.definitions.add(&record);
+    program.allocate(memory::IMPORTED, 5, 0, 10);
+    let what = Memory { memory: memory::VIRTUAL, address: 5, ..Memory::default() };
+    program.call(kind::FREE, what, 20, 0);
+    let process = program.end();
+    assert_eq!((process.unmatched, process.sites()[0].freed.count), (UnmatchedFrees::default(), 1));
+    assert_eq!(process.peak.bytes, 0);
+}
+
+#[test]
+fn device_s_use_is_that_of_the_time_with_the_most() {
+    let mut program = MemoryProgram::default();
+    program.at(1).allocate(memory::DEVICE, 0x1000, 100, 10);
+    state(&mut program, operation::QUERY, 1000, 600, 20);
+    program.free(0x1000, 30);
+    state(&mut program, operation::QUERY, 1000, 700, 40);
+    // Nonsense is not subtracted.
+    state(&mut program, operation::QUERY, 5, 1000, 50);
+    let observed = program.end().observed.unwrap();
+    assert_eq!((observed.used_bytes, observed.accounted_bytes, observed.at_ns), (400, 100, 21));
+}
+
+#[test]
+fn captured_allocations_are_in_graphs_and_in_no_sum() {
+    let mut program = MemoryProgram::default();
+    let what = Memory { memory: memory::POOL, bytes: 64, address: 0x5000, pool: 0 };
+    let call = HostCall {
+        kind: kind::ALLOC,
+        flags: gputrace_wire::cell::flag::CAPTURED,
+        detail: Detail::Memory(what),
+        ..HostCall::default()
+    };
+    program.ledger.add(&call, &program.definitions);
+    // What a graph allocated, any call may free.
+    program.free(0x5000, 30);
+    let process = program.end();
+    assert_eq!((process.in_graphs, process.peak.bytes), (HeldMemory { count: 1, bytes: 64 }, 0));
+    assert_eq!(process.unmatched, UnmatchedFrees::default());
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::memory::{AllocationKey, KINDS, MemoryChange, NAMES, is_of_host};
+use crate::memory::{AllocationKey, KINDS, Mappings, MemoryChange, NAMES, Space, is_of_host};
 use crate::metrics::total::Total;
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
@@ -29,6 +29,7 @@ pub struct OfKind {
 pub struct MemoryUse {
     kinds: [OfKind; KINDS],
     live: FxHashMap<AllocationKey, Vec<Allocation>>,
+    mappings: Mappings,
     live_count: usize,
     early: FxHashMap<AllocationKey, Vec<u64>>,
     /// The same frees in order of arrival.
@@ -53,8 +54,33 @@ impl MemoryUse {
     pub fn follow(&mut self, call: &HostCall, definitions: &Definitions) -> Option<u64> {
         let (at_ns, change) = MemoryChange::of(call, definitions)?;
         match change {
-            MemoryChange::Allocated { key, kind, bytes } => self.allocated(key, kind, bytes, at_ns),
+            MemoryChange::Allocated { key: (Space::Handles, handle), kind, bytes, .. } => {
+                let key = (Space::Handles, self.mappings.created(handle));
+                self.allocated(key, kind, bytes, at_ns);
+            }
+            MemoryChange::Allocated { key, kind, bytes, .. } => self.allocated(key, kind, bytes, at_ns),
+            MemoryChange::Freed { key: (Space::Handles, handle) } => {
+                let key = self.mappings.released(handle)?;
+                self.freed((Space::Handles, key), at_ns);
+            }
             MemoryChange::Freed { key } => self.freed(key, at_ns),
+            MemoryChange::Mapped { address, handle } => {
+                // With more, what is released while it is mapped counts as freed.
+                if self.mappings.count() < LIVE_MAX {
+                    self.mappings.mapped(address, handle);
+                }
+                return None;
+            }
+            MemoryChange::Unmapped { address, bytes } => {
+                for key in self.mappings.unmapped(address, bytes).1 {
+                    self.freed((Space::Handles, key), at_ns);
+                }
+            }
+            MemoryChange::Retained { address, handle } => {
+                self.mappings.retained(address, handle);
+                return None;
+            }
+            MemoryChange::Pool { .. } | MemoryChange::Observed { .. } => return None,
             MemoryChange::ContextEnded => {
                 self.context_ended(at_ns);
                 return None;
@@ -200,6 +226,27 @@ mod tests {
             in_use(&mut memory),
             [("device", 100, None), ("managed", 0, Some(7)), ("virtual", 5, None)]
         );
+    }
+
+    #[test]
+    fn released_memory_is_in_use_while_it_is_mapped() {
+        let mut memory = MemoryUse::default();
+        let state = |memory: &mut MemoryUse, operation, object, value, start_ns| {
+            let detail = Detail::MemoryState(call::MemoryState { operation, object, value });
+            let call = HostCall { kind: kind::MEMORY, start_ns, detail, ..HostCall::default() };
+            memory.follow(&call, &Definitions::default());
+        };
+        let physical = call::Memory { memory: memory::VIRTUAL, ..device(7, 100) };
+        follow(&mut memory, kind::ALLOC, &physical, 10);
+        state(&mut memory, call::operation::MAP, 0x1000, 7, 11);
+        follow(&mut memory, kind::FREE, &physical, 12);
+        assert_eq!(in_use(&mut memory), [("virtual", 100, None)]);
+        state(&mut memory, call::operation::UNMAP, 0x1000, 0x1000, 13);
+        assert_eq!(in_use(&mut memory), [("virtual", 0, Some(100))]);
+        // One that another thread released before the call that made it arrives.
+        follow(&mut memory, kind::FREE, &physical, 30);
+        follow(&mut memory, kind::ALLOC, &physical, 20);
+        assert_eq!(in_use(&mut memory), [("virtual", 0, Some(200))]);
     }
 
     #[test]

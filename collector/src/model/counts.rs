@@ -157,7 +157,7 @@ impl Counts {
 
     /// The number of host calls.
     pub fn host_calls(&self) -> u64 {
-        (kind::LAUNCH..=kind::CALL).map(|kind| self.entries(kind)).sum()
+        (kind::LAUNCH..=kind::CALL).chain([kind::MEMORY]).map(|kind| self.entries(kind)).sum()
     }
 
     /// The number of operations that a device executed.

@@ -353,6 +353,6 @@ fn returns_before_it_is_done(call: &HostCall) -> bool {
             let within = matches!(copy.direction, direction::DEVICE_TO_DEVICE | direction::PEER);
             within || call.flags & flag::ASYNC != 0
         }
-        _ => call.kind != kind::CALL,
+        _ => !matches!(call.kind, kind::CALL | kind::MEMORY),
     }
 }

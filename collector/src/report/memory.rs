@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::aggregate::Aggregates;
+use crate::aggregate::{Aggregates, SampledDevices};
 use crate::label::units::{bytes, duration};
 use crate::label::{Labels, StackNames};
 use crate::memory::{HeldMemory, KindMemory, MemoryRefusal, Moment, NAMES, ProcessMemory, Site};
 use crate::model::{Process, Totals};
 use crate::report::CodeLocation;
 use crate::report::lines::charged_location;
+use crate::report::memory_state::{DeviceUseReport, PoolReport};
 use crate::report::words::plural;
 
 /// From so many live allocations on, a line is taken to hold more with each turn of a loop.
@@ -43,6 +44,13 @@ pub struct ProcessMemoryReport {
     pub leaked_bytes: u64,
     pub leaked_allocations: u64,
     pub kinds: Vec<MemoryKindReport>,
+    /// In the order in which calls first named them.
+    pub pools: Vec<PoolReport>,
+    pub pools_left_out: u64,
+    /// What graphs were made to allocate when they are launched, which is in no other figure.
+    pub graph_allocations: u64,
+    pub graph_bytes: u64,
+    pub device_use: Option<DeviceUseReport>,
     pub sizes: Vec<SizeReport>,
     pub unmatched_frees: UnmatchedFreesReport,
     pub contexts_ended: u64,
@@ -155,7 +163,8 @@ impl MemoryReport {
                 continue;
             };
             report.lines.extend(lines(process, memory, &mut labels.stacks, has_asked));
-            report.processes.push(process_memory(process, memory, &mut labels.stacks));
+            let sampled = &aggregates.sampled_devices;
+            report.processes.push(process_memory(process, memory, sampled, &mut labels.stacks));
         }
         report.lines.sort_by(|a, b| {
             let weight = |line: &MemoryLineReport| {
@@ -286,6 +295,7 @@ impl MemoryLineReport {
 fn process_memory(
     process: &Process,
     memory: &ProcessMemory,
+    sampled: &SampledDevices,
     stacks: &mut StackNames<'_>,
 ) -> ProcessMemoryReport {
     let since = |at_ns: u64| process.since_begin_ns(at_ns);
@@ -312,6 +322,11 @@ fn process_memory(
         leaked_bytes: leaked.bytes,
         leaked_allocations: leaked.count,
         kinds: memory.kinds().map(kind).collect(),
+        pools: memory.pools().map(|pool| PoolReport::new(process, pool)).collect(),
+        pools_left_out: memory.pools_beyond(),
+        graph_allocations: memory.in_graphs.count,
+        graph_bytes: memory.in_graphs.bytes,
+        device_use: DeviceUseReport::new(process, memory, sampled),
         sizes: memory
             .sizes
             .iter()

@@ -23,6 +23,7 @@ mod kernels;
 mod lines;
 mod memory;
 mod memory_page;
+mod memory_state;
 mod missing_times;
 mod modules;
 pub mod named;
@@ -76,6 +77,7 @@ pub use memory::{
     SizeReport, UnmatchedFreesReport,
 };
 pub use memory_page::{MemoryPage, MemoryRows};
+pub use memory_state::{DeviceUseReport, PoolReport};
 pub use modules::{ModuleReport, ModulesReport, OutsideReport};
 pub use occupancy::OccupancyReport;
 pub use operators::{OperatorReport, OperatorsReport};

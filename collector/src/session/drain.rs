@@ -143,6 +143,7 @@ impl Drain {
             let heard = self.hear(&ready);
             let turn = self.drain();
             self.pass_on_orders();
+            self.pass_on_texts();
             self.write_names(false);
             self.end_those_that_are_over();
             let all_left = self.single || self.next_number > 0;
@@ -439,6 +440,18 @@ impl Drain {
                 self.pass_on(order.wanted, |control| (&control.settings_wanted, &control.settings_done));
             self.note_states();
             self.shared.note_settings(order.wanted, passed);
+        }
+    }
+
+    /// Gives texts for the user to the single process. What it does not take is kept for the session's end.
+    fn pass_on_texts(&self) {
+        let process = self.tracked.iter().find(|process| self.single && runs_on(process));
+        let Some(connection) = process.and_then(|process| process.connection.as_ref()) else { return };
+        for text in self.shared.take_texts() {
+            let head = Head::new(handshake::kind::SAY, 0, 0, 0);
+            if !peer::send_message(connection, head, &text) {
+                self.shared.keep_text(text);
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
 use gputrace_wire::atomic::Ordering;
+use gputrace_wire::handshake::SAY_MAX;
 use gputrace_wire::run_settings::RunSettings;
 use serde::Serialize;
 
@@ -69,6 +70,22 @@ pub struct RecordingNow {
 }
 
 impl Handle {
+    /// Has the single process of the session write a text to its standard error. What it cannot write any
+    /// more is left for [`Handle::take_texts`].
+    pub fn say(&self, text: &str) {
+        let mut cut = text.len().min(SAY_MAX);
+        while !text.is_char_boundary(cut) {
+            cut -= 1;
+        }
+        self.shared.keep_text(text.get(..cut).unwrap_or("").to_owned());
+        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Texts that the process was not given.
+    pub fn take_texts(&self) -> Vec<String> {
+        self.shared.take_texts()
+    }
+
     /// Requests a dump and does not wait for it.
     pub fn dump(&self, reason: DumpReason) {
         // The error has no reader: a dump by signal has no reply, and the next signal requests another.

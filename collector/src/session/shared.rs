@@ -24,6 +24,9 @@ const STATES_MAX: usize = 200;
 /// The most refusals that are kept; further ones are counted.
 const REFUSED_MAX: usize = 100;
 
+/// The most texts for the user that wait for a process to write them.
+const TEXTS_MAX: usize = 16;
+
 /// Orders to the drain thread, and what it reports.
 pub(super) struct Shared {
     /// Readable when there are new orders.
@@ -44,6 +47,8 @@ pub(super) struct Shared {
     looks: Mutex<Option<Vec<Sender<()>>>>,
     /// The last process that was reaped, and how it died.
     death: Mutex<Option<(u32, Death)>>,
+    /// Texts for the user that no process has been given.
+    texts: Mutex<Vec<String>>,
     recording: Mutex<LiveOrder>,
     settings: Mutex<LiveOrder>,
     /// Who gave the last order to record or to pause.
@@ -86,6 +91,7 @@ impl Shared {
             dumps: Mutex::new(Some(Vec::new())),
             looks: Mutex::new(Some(Vec::new())),
             death: Mutex::new(None),
+            texts: Mutex::new(Vec::new()),
             recording: Mutex::new(LiveOrder::default()),
             settings: Mutex::new(LiveOrder::default()),
             ordered_by: Mutex::new(OrderedBy::default()),
@@ -111,6 +117,18 @@ impl Shared {
             let _ = self.started_ns.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed);
         }
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Keeps a text for the user until a process is given it, or the session's end.
+    pub fn keep_text(&self, text: String) {
+        let mut texts = lock(&self.texts);
+        if texts.len() < TEXTS_MAX {
+            texts.push(text);
+        }
+    }
+
+    pub fn take_texts(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.texts))
     }
 
     /// Notes that a program has joined.

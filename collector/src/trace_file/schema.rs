@@ -109,7 +109,14 @@ pub fn fields(kind: u16, cells: u8) -> Option<&'static [Field]> {
         (kind::LAUNCH, 1) => LAUNCH,
         (kind::MODULE | kind::GRAPH, 1) => IDS,
         (
-            kind::GRAPH_LAUNCH | kind::COPY | kind::FILL | kind::ALLOC | kind::FREE | kind::WAIT | kind::CALL,
+            kind::GRAPH_LAUNCH
+            | kind::COPY
+            | kind::FILL
+            | kind::ALLOC
+            | kind::FREE
+            | kind::MEMORY
+            | kind::WAIT
+            | kind::CALL,
             1,
         ) => WORDS,
         (kind::DEVICE_KERNEL, 2) => KERNEL,
@@ -160,6 +167,6 @@ mod tests {
                 assert!(covered.iter().all(|count| *count == 1), "kind {kind}: {covered:?}");
             }
         }
-        assert_eq!(known, 21);
+        assert_eq!(known, 22);
     }
 }

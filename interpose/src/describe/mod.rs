@@ -3,6 +3,7 @@
 //! They run after the original, inside the guard, with the original's status in the context. They read the
 //! caller's pointers only if the original has just read them or, on success, written them.
 
+pub mod array;
 pub mod context;
 pub mod copy;
 pub mod cubin;
@@ -11,6 +12,7 @@ pub mod graph;
 pub mod launch;
 pub mod memory;
 pub mod module;
+pub mod pool;
 pub mod sync;
 
 use crate::hook::description::Context;

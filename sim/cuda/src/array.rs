@@ -38,6 +38,15 @@ fn create(handle: Out<u64>, wanted: Deep) -> Result {
     handle.set(with(|w| w.create_array(array))?)
 }
 
+/// One array with the elements of all levels; layers are not told from slices.
+fn create_mipmap(handle: Out<u64>, wanted: Deep, levels: u32) -> Result {
+    let halved = |side: u64, level: u32| side.checked_shr(level).unwrap_or(0).max(1);
+    let elements =
+        |level| halved(wanted.width, level) * halved(wanted.height, level) * halved(wanted.depth, level);
+    let width = (0..levels.clamp(1, 32)).map(elements).sum();
+    create(handle, Deep { width, height: 0, depth: 0, ..wanted })
+}
+
 fn describe(array: u64) -> Result<Array> {
     with(|w| w.arrays.get(array).copied())
 }
@@ -57,6 +66,12 @@ api! {
     "cuArray3DGetDescriptor" 3020 fn cuArray3DGetDescriptor_v2(pArrayDescriptor: Out<Deep>, hArray: u64) |_| {
         let Array { width, height, depth, format, channels, flags, .. } = describe(hArray)?;
         pArrayDescriptor.set(Deep { width, height, depth, format, channels, flags })
+    }
+    "cuMipmappedArrayCreate" 5000 fn cuMipmappedArrayCreate(pHandle: Out<u64>, pMipmappedArrayDesc: In<Deep>, numMipmapLevels: u32) |_| {
+        create_mipmap(pHandle, pMipmappedArrayDesc.get()?, numMipmapLevels)
+    }
+    "cuMipmappedArrayDestroy" 5000 fn cuMipmappedArrayDestroy(hMipmappedArray: u64) |_| {
+        with(|w| w.destroy_array(hMipmappedArray))
     }
     "cuArrayDestroy" 2000 fn cuArrayDestroy(hArray: u64) |_| {
         with(|w| w.destroy_array(hArray))

@@ -1,29 +1,59 @@
-//! Sharing between processes, which the simulated device does not support, and the profiler's switch.
+//! Sharing between processes, and the profiler's switch. Memory that is opened is new, of the same size:
+//! what another process writes is not seen in it.
 
 use crate::abi::Out;
 use crate::entry::{Call, api};
 use gputrace_sim::error::{Code, Result};
+use gputrace_sim::memory::Kind;
 use gputrace_sim::world::with;
 
-/// `CUipcEventHandle` and `CUipcMemHandle`.
+/// `CUipcEventHandle`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct SharedHandle {
+pub struct SharedEvent {
     _bytes: [u8; 64],
 }
+
+/// `CUipcMemHandle`: who shares how much.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct SharedMemory {
+    mark: u64,
+    process: u64,
+    bytes: u64,
+    rest: [u64; 5],
+}
+
+const MARK: u64 = 0x6970_635f_7368_6172;
 
 fn refuse() -> Result {
     with(|w| w.current())?;
     Err(Code::NOT_SUPPORTED)
 }
 
+fn share(handle: Out<SharedMemory>, address: u64) -> Result {
+    let bytes = with(|w| w.memory.find(address).map(|held| held.bytes)).ok_or(Code::INVALID_VALUE)?;
+    handle.set(SharedMemory { mark: MARK, process: std::process::id().into(), bytes, rest: [0; 5] })
+}
+
+/// The process that shares memory cannot open it.
+fn open(address: Out<u64>, handle: SharedMemory, flags: u32) -> Result {
+    address.required()?;
+    if handle.mark != MARK || handle.process == u64::from(std::process::id()) || flags > 1 {
+        return Err(Code::INVALID_VALUE);
+    }
+    address.set(with(|w| w.allocate(handle.bytes, Kind::Opened, 0))?)
+}
+
 api! {
     "cuIpcGetEventHandle" 4010 fn cuIpcGetEventHandle(_pHandle: u64, _event: u64) |_| { refuse() }
-    "cuIpcOpenEventHandle" 4010 fn cuIpcOpenEventHandle(_phEvent: Out<u64>, _handle: SharedHandle) |_| { refuse() }
-    "cuIpcGetMemHandle" 4010 fn cuIpcGetMemHandle(_pHandle: u64, _dptr: u64) |_| { refuse() }
-    "cuIpcOpenMemHandle" 4010 fn cuIpcOpenMemHandle(_pdptr: Out<u64>, _handle: SharedHandle, _flags: u32) |_| { refuse() }
-    "cuIpcOpenMemHandle" 11000 fn cuIpcOpenMemHandle_v2(_pdptr: Out<u64>, _handle: SharedHandle, _flags: u32) |_| { refuse() }
-    "cuIpcCloseMemHandle" 4010 fn cuIpcCloseMemHandle(_dptr: u64) |_| { refuse() }
+    "cuIpcOpenEventHandle" 4010 fn cuIpcOpenEventHandle(_phEvent: Out<u64>, _handle: SharedEvent) |_| { refuse() }
+    "cuIpcGetMemHandle" 4010 fn cuIpcGetMemHandle(pHandle: Out<SharedMemory>, dptr: u64) |_| { share(pHandle, dptr) }
+    "cuIpcOpenMemHandle" 4010 fn cuIpcOpenMemHandle(pdptr: Out<u64>, handle: SharedMemory, Flags: u32) |_| { open(pdptr, handle, Flags) }
+    "cuIpcOpenMemHandle" 11000 fn cuIpcOpenMemHandle_v2(pdptr: Out<u64>, handle: SharedMemory, Flags: u32) |_| { open(pdptr, handle, Flags) }
+    "cuIpcCloseMemHandle" 4010 fn cuIpcCloseMemHandle(dptr: u64) |_| {
+        with(|w| w.free(dptr, |kind| kind == Kind::Opened))
+    }
     "cuMemExportToShareableHandle" 10020 fn cuMemExportToShareableHandle(_shareableHandle: Out<u8>, _handle: u64, _handleType: u32, _flags: u64) |_| { refuse() }
     "cuMemImportFromShareableHandle" 10020 fn cuMemImportFromShareableHandle(_handle: Out<u64>, _osHandle: u64, _shHandleType: u32) |_| { refuse() }
     "cuFlushGPUDirectRDMAWrites" 11030 fn cuFlushGPUDirectRDMAWrites(_target: u32, _scope: u32) |_| { refuse() }

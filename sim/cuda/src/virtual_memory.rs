@@ -19,7 +19,11 @@ pub struct AllocationProperties {
     flags: u64,
 }
 
-fn check(properties: In<AllocationProperties>) -> Result<u32> {
+/// `CU_MEM_LOCATION_TYPE_HOST` and its two kinds for one node of the host's.
+const ON_HOST: std::ops::RangeInclusive<u32> = 2..=4;
+
+/// The device that is meant; `None` for the host.
+fn check(properties: In<AllocationProperties>) -> Result<Option<u32>> {
     let properties = properties.get()?;
     if properties.kind != 1 {
         return Err(Code::INVALID_VALUE);
@@ -27,7 +31,10 @@ fn check(properties: In<AllocationProperties>) -> Result<u32> {
     if properties.handle_types != 0 {
         return Err(Code::NOT_SUPPORTED);
     }
-    properties.location.device()
+    if ON_HOST.contains(&properties.location.kind) {
+        return Ok(None);
+    }
+    properties.location.device().map(Some)
 }
 
 fn prefetch(call: &Call, address: u64, bytes: u64, stream: u64) -> Result {
@@ -96,7 +103,7 @@ api! {
     }
     "cuMemGetAllocationPropertiesFromHandle" 10020 fn cuMemGetAllocationPropertiesFromHandle(prop: Out<AllocationProperties>, handle: u64) |_| {
         let device = with(|w| w.virtual_memory.physical.get(handle).map(|held| held.device))?;
-        let location = Location { kind: 1, id: device as i32 };
+        let location = device.map_or(Location { kind: 2, id: 0 }, |device| Location { kind: 1, id: device as i32 });
         prop.set(AllocationProperties { kind: 1, handle_types: 0, location, security: 0, flags: 0 })
     }
     "cuMemRetainAllocationHandle" 11000 fn cuMemRetainAllocationHandle(handle: Out<u64>, addr: u64) |_| {

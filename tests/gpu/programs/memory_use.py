@@ -5,7 +5,12 @@ churn     500 allocations of 4 MiB at one line, each freed at once
 oom       a forward pass in PyTorch whose second layer asks for more than there is, while the first layer's output is held
 retry     what is asked for fits once PyTorch has given back what it caches
 killed    3 allocations of 16 MiB, then the program kills itself
-wanting   what is asked for is not there: twice for good, and once given at the second try
+wanting   what is asked for is not there: twice for good, and once given at the second try; with "quick" it ends at once, with "asking" it asks how much is free after that
+pools     the device's own pool and one of the program's, with a limit to what they keep; the latter is destroyed
+arrays    an array, one of three dimensions and a mipmap; the array is destroyed
+mapped    physical memory of three kinds of use: unmapped and released, released while it is mapped, and twice mapped
+shared    another process opens 8 MiB of this one twice; both count what is their own
+graph     a graph that allocates 4 MiB at each launch, as captured, and is launched
 segments  tensors of many sizes in PyTorch, without any library that allocates by itself; the cache is emptied once
 """
 
@@ -13,6 +18,7 @@ import ctypes
 import inspect
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -96,7 +102,11 @@ def wanting():
     done(driver.cuMemFree_v2(pointer))
     allocate(16 << 20)
     assert ask(1 << 44) == 2 and ask(1 << 44) == 2
-    time.sleep(2)
+    if "asking" in sys.argv:
+        free_bytes()
+    if "quick" not in sys.argv:
+        time.sleep(2)
+        print("two seconds later", file=sys.stderr, flush=True)
     return {"asked": 1 << 44}
 
 
@@ -149,5 +159,190 @@ def segments():
     return {**stats(torch), "free": torch.cuda.mem_get_info()[0]}
 
 
-found = {"leak": leak, "churn": churn, "oom": oom, "retry": retry, "killed": killed, "wanting": wanting, "segments": segments}[sys.argv[1]]()
+class PoolProperties(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int), ("handles", ctypes.c_int), ("location", ctypes.c_int), ("device", ctypes.c_int), ("security", ctypes.c_void_p),
+                ("most", ctypes.c_size_t), ("rest", ctypes.c_ubyte * 56)]
+
+
+class AllocationProperties(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int), ("handles", ctypes.c_int), ("location", ctypes.c_int), ("device", ctypes.c_int), ("security", ctypes.c_void_p),
+                ("flags", ctypes.c_uint64)]
+
+
+class Access(ctypes.Structure):
+    _fields_ = [("location", ctypes.c_int), ("device", ctypes.c_int), ("flags", ctypes.c_int)]
+
+
+class ArrayDescriptor(ctypes.Structure):
+    _fields_ = [("width", ctypes.c_size_t), ("height", ctypes.c_size_t), ("format", ctypes.c_uint), ("channels", ctypes.c_uint)]
+
+
+class DeepDescriptor(ctypes.Structure):
+    _fields_ = [("width", ctypes.c_size_t), ("height", ctypes.c_size_t), ("depth", ctypes.c_size_t), ("format", ctypes.c_uint), ("channels", ctypes.c_uint),
+                ("flags", ctypes.c_uint)]
+
+
+class SharedHandle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
+
+
+def attribute(pool, number):
+    value = ctypes.c_uint64()
+    done(driver.cuMemPoolGetAttribute(pool, number, ctypes.byref(value)))
+    return value.value
+
+
+def pools():
+    start()
+    own, made, stream = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    done(driver.cuStreamCreate(ctypes.byref(stream), 1))
+    done(driver.cuDeviceGetDefaultMemPool(ctypes.byref(own), 0))
+    done(driver.cuMemPoolSetAttribute(own, 4, ctypes.byref(ctypes.c_uint64(1 << 30))))
+    done(driver.cuMemPoolCreate(ctypes.byref(made), ctypes.byref(PoolProperties(1, 0, 1, 0, None, 256 << 20))))
+
+    def take(size, pool=None):
+        pointer = ctypes.c_uint64()
+        if pool:
+            here("pool")
+            done(driver.cuMemAllocFromPoolAsync(ctypes.byref(pointer), ctypes.c_size_t(size), pool, stream))
+        else:
+            done(driver.cuMemAllocAsync(ctypes.byref(pointer), ctypes.c_size_t(size), stream))
+        return pointer
+    first = [take(4 << 20) for _ in range(3)]
+    second = [take(2 << 20, made) for _ in range(5)]
+    done(driver.cuStreamSynchronize(stream))
+    reserved = attribute(made, 5)
+    used = {"own": attribute(own, 7), "made": attribute(made, 7)}
+    done(driver.cuMemFreeAsync(first[0], stream))
+    # Freed as any other memory.
+    done(driver.cuMemFree_v2(second[0]))
+    done(driver.cuStreamSynchronize(stream))
+    done(driver.cuMemPoolTrimTo(made, ctypes.c_size_t(0)))
+    # What calls without a pool allocate from now.
+    done(driver.cuDeviceSetMemPool(0, made))
+    take(1 << 20)
+    done(driver.cuStreamSynchronize(stream))
+    end = {"own": attribute(own, 7), "made": attribute(made, 7)}
+    done(driver.cuMemPoolDestroy(made))
+    return {"used": used, "end": end, "reserved": reserved}
+
+
+def arrays():
+    start()
+    before = free_bytes()
+    flat, deep, mipmap = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    done(driver.cuArrayCreate_v2(ctypes.byref(flat), ctypes.byref(ArrayDescriptor(4096, 4096, 0x20, 2))))
+    done(driver.cuArray3DCreate_v2(ctypes.byref(deep), ctypes.byref(DeepDescriptor(256, 256, 256, 0x10, 1, 0))))
+    done(driver.cuMipmappedArrayCreate(ctypes.byref(mipmap), ctypes.byref(DeepDescriptor(1024, 1024, 0, 0x20, 4, 0)), 3))
+    taken = before - free_bytes()
+    done(driver.cuArrayDestroy(flat))
+    return {"taken": taken, "peak": (128 << 20) + (32 << 20) + 16 * (1024 ** 2 + 512 ** 2 + 256 ** 2),
+            "end": (32 << 20) + 16 * (1024 ** 2 + 512 ** 2 + 256 ** 2)}
+
+
+def mapped():
+    start()
+    size = 2 << 20
+    base = ctypes.c_uint64()
+    done(driver.cuMemAddressReserve(ctypes.byref(base), ctypes.c_size_t(16 * size), ctypes.c_size_t(0), ctypes.c_uint64(0), ctypes.c_uint64(0)))
+    before = free_bytes()
+
+    def make(*places, location=1):
+        handle = ctypes.c_uint64()
+        here("mapped")
+        status = driver.cuMemCreate(ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(AllocationProperties(1, 0, location, 0, None, 0)), ctypes.c_uint64(0))
+        if status and location != 1:
+            return None
+        done(status)
+        for place in places:
+            done(driver.cuMemMap(ctypes.c_uint64(base.value + place * size), ctypes.c_size_t(size), ctypes.c_size_t(0), handle, ctypes.c_uint64(0)))
+            access = Access(1, 0, 3)
+            done(driver.cuMemSetAccess(ctypes.c_uint64(base.value + place * size), ctypes.c_size_t(size), ctypes.byref(access), ctypes.c_size_t(1)))
+        return handle
+
+    def unmap(place):
+        done(driver.cuMemUnmap(ctypes.c_uint64(base.value + place * size), ctypes.c_size_t(size)))
+    taken = []
+
+    def note():
+        taken.append(before - free_bytes())
+    # As PyTorch does: unmapped, then released.
+    ordinary = make(0)
+    note()
+    unmap(0)
+    done(driver.cuMemRelease(ordinary))
+    note()
+    # Released at once, so that the mapping alone keeps it, and in three of four places to the end.
+    handles = []
+    for place in range(1, 5):
+        handle = make(place)
+        done(driver.cuMemRelease(handle))
+        handles.append(handle.value)
+    note()
+    unmap(4)
+    note()
+    # Of the host's first node, as NCCL does; not every machine lets a program have it.
+    on_host = make(location=3)
+    if on_host:
+        done(driver.cuMemRelease(on_host))
+        make(location=3)
+    note()
+    # Mapped twice.
+    twice = make(5, 6)
+    done(driver.cuMemRelease(twice))
+    unmap(5)
+    note()
+    unmap(6)
+    note()
+    # One more handle of what is mapped.
+    again = ctypes.c_uint64()
+    done(driver.cuMemRetainAllocationHandle(ctypes.byref(again), ctypes.c_void_p(base.value + size)))
+    unmap(1)
+    note()
+    done(driver.cuMemRelease(again))
+    note()
+    return {"taken": taken, "held": [count * size for count in (1, 0, 4, 3, 3, 4, 3, 3, 2)], "peak": 4 * size, "end": 2 * size,
+            "on_host": size if on_host else 0, "same_handles": len(handles) - len(set(handles)), "retained_same": again.value == handles[0]}
+
+
+def shared():
+    start()
+    if len(sys.argv) > 2:
+        handle = SharedHandle((ctypes.c_ubyte * 64)(*bytes.fromhex(sys.argv[2])))
+        for _ in range(2):
+            pointer = ctypes.c_uint64()
+            here("shared")
+            done(driver.cuIpcOpenMemHandle_v2(ctypes.byref(pointer), handle, 1))
+            done(driver.cuIpcCloseMemHandle(pointer))
+        here("kept")
+        done(driver.cuIpcOpenMemHandle_v2(ctypes.byref(pointer), handle, 1))
+        allocate(1 << 20)
+        return {}
+    handle = SharedHandle()
+    pointer = allocate(8 << 20)
+    done(driver.cuIpcGetMemHandle(ctypes.byref(handle), pointer))
+    subprocess.run([sys.executable, *sys.argv, bytes(handle.bytes).hex()], check=True, stdout=subprocess.DEVNULL)
+    return {"end": 8 << 20, "child_end": 1 << 20}
+
+
+def graph():
+    start()
+    stream, captured, ready = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    done(driver.cuStreamCreate(ctypes.byref(stream), 1))
+    done(driver.cuStreamBeginCapture_v2(stream, 0))
+    pointer = ctypes.c_uint64()
+    here("graph")
+    done(driver.cuMemAllocAsync(ctypes.byref(pointer), ctypes.c_size_t(4 << 20), stream))
+    done(driver.cuMemsetD8Async(pointer, 1, ctypes.c_size_t(4 << 20), stream))
+    done(driver.cuStreamEndCapture(stream, ctypes.byref(captured)))
+    done(driver.cuGraphInstantiateWithFlags(ctypes.byref(ready), captured, ctypes.c_uint64(0)))
+    done(driver.cuGraphLaunch(ready, stream))
+    done(driver.cuStreamSynchronize(stream))
+    # Memory of a graph that any call may free.
+    done(driver.cuMemFree_v2(pointer))
+    allocate(1 << 20)
+    return {"in_graphs": 4 << 20, "end": 1 << 20}
+
+
+found = {"pools": pools, "arrays": arrays, "mapped": mapped, "shared": shared, "graph": graph, "leak": leak, "churn": churn, "oom": oom, "retry": retry, "killed": killed, "wanting": wanting, "segments": segments}[sys.argv[1]]()
 print(json.dumps({"lines": LINES, **found}))

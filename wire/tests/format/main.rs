@@ -149,6 +149,7 @@ fn limits_are_those_of_the_source() {
         ("handshake::MAGIC", u64::from(handshake::MAGIC)),
         ("handshake::HEAD_BYTES", handshake::HEAD_BYTES as u64),
         ("handshake::TEXT_MAX", handshake::TEXT_MAX as u64),
+        ("handshake::SAY_MAX", handshake::SAY_MAX as u64),
         ("range::POSITIONS_MAX", u64::from(range::POSITIONS_MAX)),
         ("segment::MAGIC", segment::MAGIC),
         ("segment::CONTROL_OFFSET", segment::CONTROL_OFFSET as u64),

@@ -53,7 +53,7 @@ fn bytes_of(cells: &[Cell]) -> Vec<u8> {
     cells.iter().flat_map(|cell| cell.to_bytes()).collect()
 }
 
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 25] = [
     "THREAD_BEGIN",
     "ANCHOR",
     "EPOCH_BEGIN",
@@ -65,6 +65,7 @@ pub const NAMES: [&str; 24] = [
     "COPY",
     "FILL",
     "ALLOC FREE",
+    "MEMORY",
     "WAIT",
     "MODULE",
     "GRAPH",
@@ -270,6 +271,16 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
                 in_detail!(Memory("bytes") bytes = M64),
                 in_detail!(Memory("address") address = M64),
                 in_detail!(Memory("pool") pool = M32),
+            ],
+        ),
+        "MEMORY" => detail(
+            kind::MEMORY,
+            Detail::MemoryState(call::MemoryState::default()),
+            Detail::MemoryState(call::MemoryState { operation: M8, object: M64, value: M64 }),
+            &[
+                in_detail!(MemoryState("operation") operation = M8),
+                in_detail!(MemoryState("object") object = M64),
+                in_detail!(MemoryState("value") value = M64),
             ],
         ),
         "WAIT" => detail(

@@ -145,7 +145,7 @@ impl ProcessTracks {
             self.thread(tracks, call.thread, tids, trace)?;
         };
         self.crowded += u64::from(!written);
-        if matches!(call.kind, kind::ALLOC | kind::FREE | kind::CALL) {
+        if matches!(call.kind, kind::ALLOC | kind::FREE | kind::CALL | kind::MEMORY) {
             self.memory(tracks, call, definitions, trace)?;
         }
         Ok(())

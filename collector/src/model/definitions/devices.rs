@@ -18,6 +18,14 @@ impl Definitions {
         self.entries.iter().flatten().filter(|entry| entry.kind == kind::CONTEXT).count()
     }
 
+    /// The device that all contexts of the process are on, if it is one.
+    pub fn device_in_use(&self) -> Option<Device> {
+        let contexts = self.entries.iter().flatten().filter(|entry| entry.kind == kind::CONTEXT);
+        let mut devices = contexts.map(|entry| entry.id(definition::context::DEVICE));
+        let first = devices.next()?;
+        devices.all(|device| device == first).then(|| self.device(first))?
+    }
+
     pub fn stream(&self, id: u32) -> Option<StreamInfo> {
         use definition::stream as field;
         let entry = self.of_kind(id, kind::STREAM)?;

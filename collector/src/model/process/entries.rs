@@ -23,7 +23,7 @@ impl ProcessState {
     pub(super) fn entry<S: Sink>(&mut self, ring: &mut RingState, entry: &[Cell], sink: &mut S) {
         let Some(first) = entry.first() else { return };
         let kind = first.kind();
-        if matches!(kind, kind::LAUNCH..=kind::CALL) && first.flags() & flag::PAUSED != 0 {
+        if matches!(kind, kind::LAUNCH..=kind::CALL | kind::MEMORY) && first.flags() & flag::PAUSED != 0 {
             if let Some(call) = Call::from_cell(first) {
                 self.paused_call(ring, &call, sink);
             }
@@ -31,7 +31,7 @@ impl ProcessState {
         }
         self.counts.entry(kind);
         match kind {
-            kind::LAUNCH..=kind::CALL => {
+            kind::LAUNCH..=kind::CALL | kind::MEMORY => {
                 if let Some(call) = Call::from_cell(first) {
                     self.host_call(ring, &call, sink);
                 }

@@ -6,12 +6,13 @@ use crate::report::memory::{MemoryLineReport, REPEATED_MIN};
 use crate::report::table::Table;
 use crate::report::text::page::TextPage;
 use crate::report::words::plural;
-use crate::report::{Report, UnmatchedFreesReport};
+use crate::report::{ProcessMemoryReport, Report, UnmatchedFreesReport};
 
 /// Rows of the table, and lines of each fact.
 const LINES_SHOWN: usize = 4;
 const PROCESSES_SHOWN: usize = 2;
 const LEAKS_SHOWN: usize = 2;
+const POOLS_SHOWN: usize = 2;
 /// Fewer temporary allocations of one line cost nothing worth a note.
 const CHURN_MIN: u64 = 100;
 
@@ -78,9 +79,28 @@ impl Report {
             );
         }
         for process in &memory.processes {
+            self.memory_state(process, page);
             if let Some(text) = unmatched(&process.unmatched_frees, process.not_followed) {
                 page.fact("Unmatched", &text);
             }
+        }
+    }
+
+    /// Pools, memory of graphs, and what the device has in use beside what is accounted.
+    fn memory_state(&self, process: &ProcessMemoryReport, page: &mut TextPage) {
+        let mut label = "Pool";
+        for pool in process.pools.iter().filter(|pool| pool.peak_bytes > 0).take(POOLS_SHOWN) {
+            page.fact(label, &pool.text());
+            label = "";
+        }
+        if process.graph_allocations > 0 {
+            let made = plural(process.graph_allocations, "allocation", "allocations");
+            let text =
+                format!("{made} of {} when they are launched, in no sum here", bytes(process.graph_bytes));
+            page.fact("In graphs", &text);
+        }
+        if let Some(used) = &process.device_use {
+            page.fact("Device", &used.text());
         }
     }
 

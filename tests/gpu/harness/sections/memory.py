@@ -3,6 +3,8 @@
 import json
 import subprocess
 
+from . import memory_ways
+
 MIB = 1 << 20
 
 
@@ -109,4 +111,5 @@ def run(bench):
     jobs = {"leak": lambda: leak(bench), "churn": lambda: churn(bench), "oom": lambda: oom(bench), "retry": lambda: retry(bench),
             "segments": lambda: segments(bench, "segments", {"PYTORCH_CUDA_ALLOC_CONF": None}),
             "expandable": lambda: segments(bench, "expandable", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})}
+    jobs.update({name: lambda job=job: job(bench) for name, job in memory_ways.JOBS.items()})
     bench.parallel(jobs, workers=1)

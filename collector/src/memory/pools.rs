@@ -1,0 +1,216 @@
+//! The memory pools of a process: who made them, what is in use, and what they may keep.
+
+use rustc_hash::FxHashMap;
+
+use super::site::HeldMemory;
+
+/// Pools of one process that are followed one by one.
+const POOLS_MAX: usize = 1 << 10;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PoolChange {
+    /// The most that it may hold, if it is limited.
+    Created(Option<u64>),
+    Destroyed,
+    /// What it may keep of what is freed.
+    Keeps(u64),
+    Trimmed,
+    /// What it had taken from the device when the program asked.
+    Reserved(u64),
+    /// A device's own pool, from which calls without a pool allocate.
+    IsDefault,
+    /// Calls without a pool allocate from this one from here on.
+    IsCurrent,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct PoolMemory {
+    /// 0 if no call named it. The devices' own pools are one here.
+    pub handle: u64,
+    pub is_default: bool,
+    pub allocated: HeldMemory,
+    pub used: HeldMemory,
+    pub peak_bytes: u64,
+    pub peak_ns: u64,
+    pub limit_bytes: Option<u64>,
+    pub keeps_bytes: Option<u64>,
+    /// The last that is known, and the most.
+    pub reserved_bytes: Option<u64>,
+    pub reserved_most_bytes: Option<u64>,
+    pub trims: u64,
+    pub is_destroyed: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Pools {
+    all: Vec<PoolMemory>,
+    /// By the low half of the handle.
+    by_low: FxHashMap<u32, usize>,
+    default: Option<usize>,
+    current: Option<usize>,
+    /// Calls for pools that are not followed, because there were too many.
+    pub beyond: u64,
+}
+
+impl Pools {
+    pub fn iter(&self) -> impl Iterator<Item = &PoolMemory> {
+        self.all.iter()
+    }
+
+    pub(super) fn change(&mut self, handle: u64, change: PoolChange) {
+        if handle == 0 {
+            return;
+        }
+        let low = handle as u32;
+        match change {
+            PoolChange::Created(_) => {
+                self.by_low.remove(&low);
+            }
+            PoolChange::IsDefault if self.by_low.len() < 2 * POOLS_MAX && !self.by_low.contains_key(&low) => {
+                let Some(index) = self.own() else { return };
+                self.by_low.insert(low, index);
+            }
+            _ => {}
+        }
+        let Some(index) = self.named(handle) else { return };
+        let Some(pool) = self.all.get_mut(index) else { return };
+        if pool.handle == 0 {
+            pool.handle = handle;
+        }
+        match change {
+            PoolChange::Created(limit) => pool.limit_bytes = limit,
+            PoolChange::Destroyed => {
+                pool.is_destroyed = true;
+                self.by_low.remove(&low);
+                self.current = self.current.filter(|current| *current != index);
+            }
+            PoolChange::Keeps(bytes) => pool.keeps_bytes = Some(bytes),
+            PoolChange::Trimmed => pool.trims += 1,
+            PoolChange::Reserved(bytes) => {
+                pool.reserved_bytes = Some(bytes);
+                pool.reserved_most_bytes = pool.reserved_most_bytes.max(Some(bytes));
+            }
+            PoolChange::IsDefault => {}
+            PoolChange::IsCurrent => self.current = Some(index),
+        }
+    }
+
+    /// The number of the pool that an allocation is from, counted from 1; 0 if it is not followed.
+    pub(super) fn number(&mut self, low: u32) -> u32 {
+        let index = match (low, self.current) {
+            (0, Some(current)) => Some(current),
+            (0, None) => self.own(),
+            _ => self.named(low.into()),
+        };
+        index.and_then(|index| u32::try_from(index + 1).ok()).unwrap_or(0)
+    }
+
+    pub(super) fn allocated(&mut self, number: u32, bytes: u64, at_ns: u64) {
+        if let Some(pool) = self.of_number(number) {
+            pool.allocated.add(HeldMemory::one(bytes));
+            pool.used.add(HeldMemory::one(bytes));
+            if pool.used.bytes > pool.peak_bytes {
+                (pool.peak_bytes, pool.peak_ns) = (pool.used.bytes, at_ns);
+            }
+        }
+    }
+
+    pub(super) fn freed(&mut self, number: u32, bytes: u64) {
+        if let Some(pool) = self.of_number(number) {
+            pool.used.remove(HeldMemory::one(bytes));
+        }
+    }
+
+    fn of_number(&mut self, number: u32) -> Option<&mut PoolMemory> {
+        self.all.get_mut((number as usize).checked_sub(1)?)
+    }
+
+    /// The pool of a handle, or of its low half, which is new if it was not named before.
+    fn named(&mut self, handle: u64) -> Option<usize> {
+        if let Some(index) = self.by_low.get(&(handle as u32)) {
+            return Some(*index);
+        }
+        let index = self.add(PoolMemory::default())?;
+        self.by_low.insert(handle as u32, index);
+        Some(index)
+    }
+
+    /// The devices' own pools.
+    fn own(&mut self) -> Option<usize> {
+        if self.default.is_none() {
+            self.default = self.add(PoolMemory { is_default: true, ..PoolMemory::default() });
+        }
+        self.default
+    }
+
+    fn add(&mut self, pool: PoolMemory) -> Option<usize> {
+        if self.all.len() >= POOLS_MAX {
+            self.beyond += 1;
+            return None;
+        }
+        self.all.push(pool);
+        Some(self.all.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HANDLE: u64 = 0x7f00_1234_5678;
+    const LOW: u32 = 0x1234_5678;
+
+    #[test]
+    fn allocations_are_of_the_named_pool_or_of_the_current_one() {
+        let mut pools = Pools::default();
+        let own = pools.number(0);
+        pools.allocated(own, 100, 1);
+        pools.change(HANDLE, PoolChange::Created(Some(1 << 30)));
+        let named = pools.number(LOW);
+        pools.allocated(named, 7, 2);
+        pools.change(HANDLE, PoolChange::IsCurrent);
+        assert_eq!(pools.number(0), named);
+        pools.allocated(named, 20, 3);
+        pools.freed(named, 7);
+        pools.change(0x10, PoolChange::IsDefault);
+        pools.change(0x10, PoolChange::Keeps(u64::MAX));
+        pools.change(HANDLE, PoolChange::Destroyed);
+        assert_eq!(pools.number(0), own);
+        let found: Vec<_> = pools
+            .iter()
+            .map(|pool| (pool.handle, pool.is_default, pool.used.bytes, pool.peak_bytes, pool.limit_bytes))
+            .collect();
+        assert_eq!(found, [(0x10, true, 100, 100, None), (HANDLE, false, 20, 27, Some(1 << 30))]);
+        assert_eq!(pools.iter().map(|pool| pool.keeps_bytes).collect::<Vec<_>>(), [Some(u64::MAX), None]);
+    }
+
+    #[test]
+    fn handle_that_is_given_again_is_another_pool() {
+        let mut pools = Pools::default();
+        for _ in 0..2 {
+            pools.change(HANDLE, PoolChange::Created(None));
+            let number = pools.number(LOW);
+            pools.allocated(number, 5, 1);
+            pools.change(HANDLE, PoolChange::Trimmed);
+            pools.change(HANDLE, PoolChange::Reserved(32));
+            pools.change(HANDLE, PoolChange::Reserved(8));
+            pools.change(HANDLE, PoolChange::Destroyed);
+        }
+        let of = |pool: &PoolMemory| {
+            (pool.used.bytes, pool.trims, pool.reserved_bytes, pool.reserved_most_bytes, pool.is_destroyed)
+        };
+        assert_eq!(pools.iter().map(of).collect::<Vec<_>>(), [(5, 1, Some(8), Some(32), true); 2]);
+    }
+
+    #[test]
+    fn a_million_pools_are_counted_and_not_all_kept() {
+        let mut pools = Pools::default();
+        for handle in 1..=1_000_000 {
+            pools.change(handle, PoolChange::Created(None));
+            let number = pools.number(handle as u32);
+            pools.allocated(number, 1, 1);
+        }
+        assert_eq!((pools.all.len(), pools.by_low.len()), (POOLS_MAX, POOLS_MAX));
+        assert!(pools.beyond > 900_000);
+    }
+}
