@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use rustc_hash::FxHashMap;
 
 use super::change::{AllocationKey, KINDS, MemoryChange, Space, is_of_host};
+use super::held_memory::HeldMemory;
 use super::kind_memory::KindMemory;
 use super::refusal::{GIVEN_LATER_NS, HOLDERS_KEPT, MemoryRefusal};
 use super::reordering::{AskedMemory, FreeOutcome, Reordering};
-use super::site::{HeldMemory, Moment, Site, SiteKey};
+use super::site::{Moment, Site, SiteKey};
 use super::sizes::Sizes;
+use super::timeline::LiveBytes;
 
 /// An allocation that is freed before so many more were made is temporary.
 const TEMPORARY_WITHIN: u32 = 2;
@@ -23,6 +25,7 @@ const REFUSALS_KEPT: usize = 8;
 pub(super) struct Budget {
     pub live: usize,
     pub sites: usize,
+    pub timelines: usize,
 }
 
 /// Frees that match no known allocation.
@@ -62,6 +65,12 @@ pub struct ProcessMemory {
     /// By address, a table a space.
     live: [BTreeMap<u64, Live>; 5],
     allocations: u32,
+    /// When the first of them was made.
+    first_ns: Option<u64>,
+    /// Of the device's memory.
+    pub timeline: LiveBytes,
+    /// When the latest change was, after the first allocation.
+    now_ns: u64,
     reordering: Reordering,
     freed_lately: VecDeque<AllocationKey>,
     pub unmatched: UnmatchedFrees,
@@ -74,11 +83,14 @@ pub struct ProcessMemory {
     asked_ns: Option<u64>,
     /// Whether the time that was asked for has passed.
     is_past: bool,
+    /// The part of its life that is asked for, if it is not all, and whether that has begun.
+    part_ns: Option<[u64; 2]>,
+    has_begun: bool,
 }
 
 impl ProcessMemory {
-    pub(super) fn new(asked_ns: Option<u64>) -> ProcessMemory {
-        ProcessMemory { asked_ns, ..ProcessMemory::default() }
+    pub(super) fn new(asked_ns: Option<u64>, part_ns: Option<[u64; 2]>) -> ProcessMemory {
+        ProcessMemory { asked_ns, part_ns, ..ProcessMemory::default() }
     }
 
     pub(super) fn add(&mut self, asked: AskedMemory, budget: &mut Budget) {
@@ -96,11 +108,19 @@ impl ProcessMemory {
     }
 
     /// Follows all that is held back, and forgets single allocations.
-    pub(super) fn end(&mut self, budget: &mut Budget) {
+    pub(super) fn end(&mut self, end_ns: u64, budget: &mut Budget) {
         self.catch_up(u64::MAX, budget);
         self.keep_asked();
+        self.begin_part();
+        let from_ns = self.part_ns.map_or(0, |[from_ns, _]| from_ns);
+        self.reach(end_ns);
+        let life = [self.first_ns.unwrap_or(end_ns), end_ns];
         for live in self.live.iter().flat_map(BTreeMap::values) {
             if let Some(site) = self.sites.get_mut(live.site as usize) {
+                if live.since_ns >= from_ns {
+                    site.left.add(HeldMemory::one(live.bytes));
+                }
+                site.growth.made(live.since_ns, live.bytes, life);
                 site.oldest_ns =
                     Some(site.oldest_ns.map_or(live.since_ns, |oldest| oldest.min(live.since_ns)));
             }
@@ -118,6 +138,12 @@ impl ProcessMemory {
         if !self.is_past && self.asked_ns.is_some_and(|at_ns| asked.at_ns > at_ns) {
             self.keep_asked();
         }
+        match self.part_ns {
+            Some([_, to_ns]) if asked.at_ns > to_ns => return,
+            Some([from_ns, _]) if asked.at_ns >= from_ns => self.begin_part(),
+            _ => {}
+        }
+        self.reach(asked.at_ns);
         match asked.what {
             FreeOutcome::Refused { kind, bytes } => self.refuse(asked, kind, bytes),
             FreeOutcome::Changed(MemoryChange::Allocated { key, kind, bytes }) => {
@@ -126,6 +152,26 @@ impl ProcessMemory {
             FreeOutcome::Changed(MemoryChange::Freed { key }) => self.free(asked, key, budget),
             FreeOutcome::Changed(MemoryChange::ContextEnded) => self.end_context(budget),
         }
+    }
+
+    /// From now on the peak is that of the part that is asked for: at first what is held already.
+    fn begin_part(&mut self) {
+        let Some([from_ns, _]) = self.part_ns.filter(|_| !self.has_begun) else { return };
+        self.has_begun = true;
+        (self.peak, self.peak_ns) = (self.on_device, from_ns);
+        self.peak_number += 1;
+    }
+
+    /// Nothing changed until then. A process's time begins with its first call for memory.
+    fn reach(&mut self, at_ns: u64) {
+        let since_ns = at_ns.saturating_sub(*self.first_ns.get_or_insert(at_ns));
+        self.now_ns = self.now_ns.max(since_ns);
+        self.timeline.reach(self.now_ns);
+    }
+
+    /// From the first call for memory to the end.
+    pub fn life_ns(&self) -> u64 {
+        self.now_ns
     }
 
     fn allocate(
@@ -162,12 +208,13 @@ impl ProcessMemory {
             return;
         }
         budget.live -= 1;
-        site.hold(bytes, self.peak_number);
+        site.hold(bytes, self.peak_number, self.now_ns);
         if let Some(of_kind) = self.kinds.get_mut(kind) {
             of_kind.add(bytes, asked.at_ns);
         }
         if counts(kind) {
             self.on_device.add(HeldMemory::one(bytes));
+            self.timeline.change(self.now_ns, self.on_device.bytes);
             if self.on_device.bytes > self.peak.bytes {
                 (self.peak, self.peak_ns) = (self.on_device, asked.at_ns);
                 self.peak_number += 1;
@@ -219,13 +266,13 @@ impl ProcessMemory {
 
     fn release(&mut self, live: Live) {
         let Some(site) = self.sites.get_mut(live.site as usize) else { return };
-        site.keep_peak(self.peak_number);
-        site.live.remove(HeldMemory::one(live.bytes));
+        site.release(live.bytes, self.peak_number, self.now_ns);
         if let Some(of_kind) = self.kinds.get_mut(site.kind) {
             of_kind.free(live.bytes);
         }
         if counts(site.kind) {
             self.on_device.remove(HeldMemory::one(live.bytes));
+            self.timeline.change(self.now_ns, self.on_device.bytes);
         }
     }
 
@@ -240,7 +287,8 @@ impl ProcessMemory {
         }
         budget.sites = budget.sites.checked_sub(1)?;
         let index = u32::try_from(self.sites.len()).ok()?;
-        self.sites.push(Site::new(key));
+        let has_timeline = budget.timelines.checked_sub(1).map(|left| budget.timelines = left).is_some();
+        self.sites.push(Site::new(key, has_timeline));
         self.by_key.insert(key, index);
         Some(index)
     }
@@ -301,7 +349,7 @@ impl ProcessMemory {
     }
 
     /// What is live, of all kinds that are not another process's or the program's own memory.
-    pub fn leaked(&self) -> HeldMemory {
+    pub fn unfreed(&self) -> HeldMemory {
         let mut all = HeldMemory::default();
         let is_leak = |site: &&Site| is_leak(site.kind);
         self.sites.iter().filter(is_leak).for_each(|site| all.add(site.live));

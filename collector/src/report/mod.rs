@@ -20,7 +20,9 @@ mod json;
 mod kernels;
 mod lines;
 mod memory;
+mod memory_diff;
 mod memory_page;
+mod memory_timelines;
 mod missing_times;
 mod modules;
 pub mod named;
@@ -68,8 +70,9 @@ pub use json::*;
 pub use lines::{ChargedReport, CodeLocation, LineReport, NoLineReport};
 pub use memory::{
     HolderReport, MemoryKindReport, MemoryLineReport, MemoryReport, ProcessMemoryReport, RefusalReport,
-    SizeReport, UnmatchedFreesReport,
+    SizeReport, TimelineReport, UnmatchedFreesReport, leaked_sites,
 };
+pub use memory_diff::{MemoryDiff, MemoryLineDiff, MemorySide};
 pub use memory_page::{MemoryPage, MemoryRows};
 pub use modules::{ModuleReport, ModulesReport, OutsideReport};
 pub use occupancy::OccupancyReport;
