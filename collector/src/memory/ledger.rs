@@ -11,7 +11,7 @@ use super::reordering::{AskedMemory, FreeOutcome};
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 
-/// Live allocations that are followed, of all processes together; each takes about 48 bytes.
+/// Live allocations that are followed, of all processes together; each takes 40 to 50 bytes.
 const LIVE_MAX: usize = 1 << 20;
 /// Places that allocate, of all processes together.
 const SITES_MAX: usize = 1 << 16;

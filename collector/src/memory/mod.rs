@@ -10,6 +10,7 @@ mod growth;
 mod held_memory;
 mod kind_memory;
 mod ledger;
+mod live;
 mod process_memory;
 mod refusal;
 mod reordering;

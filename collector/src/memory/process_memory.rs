@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use super::change::{AllocationKey, KINDS, MemoryChange, Space, is_of_host};
 use super::held_memory::HeldMemory;
 use super::kind_memory::KindMemory;
+use super::live::{BYTES_MAX, Live};
 use super::refusal::{GIVEN_LATER_NS, HOLDERS_KEPT, MemoryRefusal};
 use super::reordering::{AskedMemory, FreeOutcome, Reordering};
 use super::site::{Moment, Site, SiteKey};
@@ -14,7 +15,7 @@ use super::sizes::Sizes;
 use super::timeline::LiveBytes;
 
 /// An allocation that is freed before so many more were made is temporary.
-const TEMPORARY_WITHIN: u32 = 2;
+const TEMPORARY_WITHIN: usize = 2;
 /// Freed addresses that are remembered, to tell what a refused free meant.
 const FREED_KEPT: usize = 256;
 /// The most refusals that are kept with who held the memory then: the first ones, and the last.
@@ -40,15 +41,6 @@ pub struct UnmatchedFrees {
     pub refused: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Live {
-    bytes: u64,
-    since_ns: u64,
-    site: u32,
-    /// The process's number of the allocation, modulo 2^32.
-    number: u32,
-}
-
 #[derive(Clone, Debug, Default)]
 pub struct ProcessMemory {
     kinds: [KindMemory; KINDS],
@@ -61,10 +53,11 @@ pub struct ProcessMemory {
     /// Grows with each new peak.
     peak_number: u64,
     sites: Vec<Site>,
-    by_key: FxHashMap<SiteKey, u32>,
+    by_key: FxHashMap<SiteKey, u16>,
     /// By address, a table a space.
     live: [BTreeMap<u64, Live>; 5],
-    allocations: u32,
+    /// The last allocations that were made.
+    last_made: [Option<AllocationKey>; TEMPORARY_WITHIN],
     /// When the first of them was made.
     first_ns: Option<u64>,
     /// Of the device's memory.
@@ -116,13 +109,13 @@ impl ProcessMemory {
         self.reach(end_ns);
         let life = [self.first_ns.unwrap_or(end_ns), end_ns];
         for live in self.live.iter().flat_map(BTreeMap::values) {
-            if let Some(site) = self.sites.get_mut(live.site as usize) {
-                if live.since_ns >= from_ns {
-                    site.left.add(HeldMemory::one(live.bytes));
+            if let Some(site) = self.sites.get_mut(live.site()) {
+                if live.since_ns() >= from_ns {
+                    site.left.add(HeldMemory::one(live.bytes()));
                 }
-                site.growth.made(live.since_ns, live.bytes, life);
+                site.growth.made(live.since_ns(), live.bytes(), life);
                 site.oldest_ns =
-                    Some(site.oldest_ns.map_or(live.since_ns, |oldest| oldest.min(live.since_ns)));
+                    Some(site.oldest_ns.map_or(live.since_ns(), |oldest| oldest.min(live.since_ns())));
             }
         }
         for live in &mut self.live {
@@ -188,19 +181,21 @@ impl ProcessMemory {
                 && asked.at_ns.saturating_sub(refusal.at_ns) <= GIVEN_LATER_NS
         };
         self.refusals.iter_mut().filter(given).for_each(|refusal| refusal.given_later = true);
+        let bytes = bytes.min(BYTES_MAX);
         // What had the address before was freed by a call that is not known.
         if let Some(before) = self.take(key) {
             budget.live += 1;
             self.forget(before);
         }
         self.sizes.add(bytes);
-        self.allocations = self.allocations.wrapping_add(1);
+        self.last_made.rotate_right(1);
+        self.last_made[0] = Some(key);
         let Some(index) = self.site(SiteKey { stack: asked.stack, api: asked.api, kind }, budget) else {
             self.not_followed.add(HeldMemory::one(bytes));
             return;
         };
-        let live = Live { bytes, since_ns: asked.at_ns, site: index, number: self.allocations };
-        let Some(site) = self.sites.get_mut(index as usize) else { return };
+        let live = Live::new(bytes, asked.at_ns, index);
+        let Some(site) = self.sites.get_mut(usize::from(index)) else { return };
         site.allocated.add(HeldMemory::one(bytes));
         site.calls_ns = site.calls_ns.saturating_add(asked.duration_ns);
         if budget.live == 0 {
@@ -235,12 +230,12 @@ impl ProcessMemory {
             self.freed_lately.pop_front();
         }
         self.freed_lately.push_back(key);
-        let made_since = self.allocations.wrapping_sub(live.number);
-        if let Some(site) = self.sites.get_mut(live.site as usize) {
+        let is_temporary = self.last_made.contains(&Some(key));
+        if let Some(site) = self.sites.get_mut(live.site()) {
             site.calls_ns = site.calls_ns.saturating_add(asked.duration_ns);
-            site.freed.add(HeldMemory::one(live.bytes));
-            if made_since < TEMPORARY_WITHIN {
-                site.temporary.add(HeldMemory::one(live.bytes));
+            site.freed.add(HeldMemory::one(live.bytes()));
+            if is_temporary {
+                site.temporary.add(HeldMemory::one(live.bytes()));
             }
         }
         self.release(live);
@@ -258,20 +253,20 @@ impl ProcessMemory {
 
     /// An allocation that ended, and no call for memory says when.
     fn forget(&mut self, live: Live) {
-        if let Some(site) = self.sites.get_mut(live.site as usize) {
-            site.ended_unfreed.add(HeldMemory::one(live.bytes));
+        if let Some(site) = self.sites.get_mut(live.site()) {
+            site.ended_unfreed.add(HeldMemory::one(live.bytes()));
         }
         self.release(live);
     }
 
     fn release(&mut self, live: Live) {
-        let Some(site) = self.sites.get_mut(live.site as usize) else { return };
-        site.release(live.bytes, self.peak_number, self.now_ns);
+        let Some(site) = self.sites.get_mut(live.site()) else { return };
+        site.release(live.bytes(), self.peak_number, self.now_ns);
         if let Some(of_kind) = self.kinds.get_mut(site.kind) {
-            of_kind.free(live.bytes);
+            of_kind.free(live.bytes());
         }
         if counts(site.kind) {
-            self.on_device.remove(HeldMemory::one(live.bytes));
+            self.on_device.remove(HeldMemory::one(live.bytes()));
             self.timeline.change(self.now_ns, self.on_device.bytes);
         }
     }
@@ -281,12 +276,12 @@ impl ProcessMemory {
     }
 
     /// The index of a site, a new one if it is new; `None` if the table is full.
-    fn site(&mut self, key: SiteKey, budget: &mut Budget) -> Option<u32> {
+    fn site(&mut self, key: SiteKey, budget: &mut Budget) -> Option<u16> {
         if let Some(index) = self.by_key.get(&key) {
             return Some(*index);
         }
+        let index = u16::try_from(self.sites.len()).ok()?;
         budget.sites = budget.sites.checked_sub(1)?;
-        let index = u32::try_from(self.sites.len()).ok()?;
         let has_timeline = budget.timelines.checked_sub(1).map(|left| budget.timelines = left).is_some();
         self.sites.push(Site::new(key, has_timeline));
         self.by_key.insert(key, index);
@@ -317,7 +312,7 @@ impl ProcessMemory {
     /// A free that the driver refused. The calls of other threads that arrive later are not considered.
     pub(super) fn refuse_free(&mut self, (space, address): AllocationKey) {
         let below = self.live.get(space as usize).and_then(|table| table.range(..address).next_back());
-        let is_inside = below.is_some_and(|(start, live)| address - start < live.bytes);
+        let is_inside = below.is_some_and(|(start, live)| address - start < live.bytes());
         let count = match (is_inside, self.freed_lately.contains(&(space, address))) {
             (true, _) => &mut self.unmatched.interior,
             (_, true) => &mut self.unmatched.twice,

@@ -48,8 +48,8 @@ pub struct Site {
     pub live_max_bytes: u64,
     /// When the oldest live allocation was made; known once the process has ended.
     pub oldest_ns: Option<u64>,
-    /// What is live and was allocated in the part that is asked for, or at any time; known once the process has
-    /// ended.
+    /// What is live and was allocated in the part that is asked for, or at any time; known once the process
+    /// has ended.
     pub left: HeldMemory,
     /// When those that are live were made; known once the process has ended.
     pub growth: Growth,
