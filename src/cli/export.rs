@@ -45,7 +45,7 @@ pub fn command() -> Command {
                 .value_parser(PossibleValuesParser::new(FORMATS.iter().map(|format| format.name)))
                 .hide_possible_values(true)
                 .conflicts_with("otlp")
-                .help(format!("What to write: {}", names.join(", "))),
+                .help(names.join(", ")),
         )
         .arg(
             Arg::new("otlp")

@@ -22,10 +22,14 @@ struct Figure {
 
 /// The figures, what each measures, and how it is found. Of several processes, the peak is that of the one
 /// with the highest; of several devices, busy and idle time are sums.
-const FIGURES: [Figure; 11] = [
+const FIGURES: [Figure; 13] = [
     figure("leaked", Quantity::Bytes, |report, _| sum(report, |process| process.leaked_bytes)),
     figure("leaked_allocations", Quantity::Count, |report, _| {
         sum(report, |process| process.leaked_allocations)
+    }),
+    figure("live_at_end", Quantity::Bytes, |report, _| sum(report, |process| process.unfreed_bytes)),
+    figure("live_at_end_allocations", Quantity::Count, |report, _| {
+        sum(report, |process| process.unfreed_allocations)
     }),
     figure("peak", Quantity::Bytes, |report, _| {
         let peaks = report.memory.processes.iter().map(|process| process.peak_bytes);
@@ -150,6 +154,9 @@ pub fn check(conditions: &[&Condition], report: &Report) -> Option<u8> {
         let first = match condition.name.as_str() {
             "peak" => report.memory.lines.first(),
             "leaked" | "leaked_allocations" => report.memory.leaks().first().copied(),
+            "live_at_end" | "live_at_end_allocations" => {
+                report.memory.lines.iter().max_by_key(|line| line.end_bytes)
+            }
             _ => None,
         };
         let most =

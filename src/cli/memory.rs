@@ -3,12 +3,12 @@
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::{Flame, MemoryWeight};
 use gputrace_collector::label::Labels;
-use gputrace_collector::memory::Moment;
-use gputrace_collector::report::{MemoryPage, MemoryRows, Report, TextOptions};
+use gputrace_collector::memory::{LeakedSites, Moment};
+use gputrace_collector::report::{MemoryDiff, MemoryPage, MemoryRows, Report, TextOptions, leaked_sites};
 
 use crate::cli::failure::Failure;
 use crate::cli::output_folder::{write_whole, write_without_replacing};
@@ -29,6 +29,10 @@ enum At {
 }
 
 pub fn command() -> Command {
+    let moment = |name: &'static str| {
+        let moment = Arg::new(name).long(name).value_name("TIME").value_parser(seconds::parse_moment);
+        moment.conflicts_with("diff")
+    };
     let flag = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
     Command::new("memory")
         .about("Show who held the GPU's memory, by line: at the peak, at the end, or never freed")
@@ -56,6 +60,19 @@ pub fn command() -> Command {
         .arg(flag("tree").conflicts_with("table").help("As a tree of the stacks, outermost first"))
         .arg(flag("flame").conflicts_with_all(["table", "tree"]).help("As a flamegraph, weighted in bytes"))
         .arg(flag("json").conflicts_with_all(["table", "tree", "flame"]).help("For programs to read"))
+        .arg(flag("churn").conflicts_with_all(["at", "leaks", "temporary"]).help(
+            "All that was allocated, freed or not",
+        ))
+        .arg(moment("from").help("The peak after that time, and what was allocated from then on and not freed"))
+        .arg(moment("to").help("As it was at that time; both count from the trace's begin"))
+        .arg(
+            Arg::new("diff")
+                .long("diff")
+                .value_name("BEFORE")
+                .value_parser(value_parser!(PathBuf))
+                .conflicts_with_all(["at", "leaks", "temporary", "churn", "table", "tree", "flame"])
+                .help("What changed since that trace, by line: at the peak, leaked, freed at once"),
+        )
         .arg(output_argument::file().help(
             "The file; folded lines if NAME.folded [default: stdout; memory.svg for a drawing]",
         ))
@@ -72,10 +89,40 @@ fn parse_at(text: &str) -> Result<At, String> {
     }
 }
 
+/// Compares with the trace before.
+fn diff(
+    matches: &ArgMatches,
+    before: &Path,
+    inputs: Vec<PathBuf>,
+    output: Option<&PathBuf>,
+) -> Result<u8, Failure> {
+    let old = traces::named_one(before).files()?;
+    if let Some(output) = output {
+        traces::refuse_an_input(output, &old)?;
+    }
+    let (old, of_old) = traces::replay(old, Aggregates::default())?;
+    let (new, of_new) = traces::replay(inputs, Aggregates::default())?;
+    let [old, new] = [old, new].map(|replay| Report::new(&replay.totals, &replay.sink).memory);
+    let diff = MemoryDiff::new(&old, &new);
+    let text = match matches.get_flag("json") {
+        true => diff.to_json(),
+        false => diff.to_text(width()),
+    };
+    match output {
+        Some(path) => write_whole(path, text.as_bytes())?,
+        None => stdout::print(text.as_bytes())?,
+    }
+    Ok(of_old.max(of_new))
+}
+
+fn width() -> usize {
+    analysis::page_width(&io::stdout()).unwrap_or(TextOptions::default().width)
+}
+
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
     let at = matches.get_one::<At>("at").copied().unwrap_or(At::Peak);
-    let (leaks, temporary) = (matches.get_flag("leaks"), matches.get_flag("temporary"));
+    let [leaks, temporary, churn] = ["leaks", "temporary", "churn"].map(|name| matches.get_flag(name));
     let (moment, asked) = match at {
         _ if leaks => (Moment::End, None),
         At::Peak => (Moment::Peak, None),
@@ -87,17 +134,35 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     if let Some(output) = output {
         traces::refuse_an_input(output, &inputs)?;
     }
+    if let Some(before) = matches.get_one::<PathBuf>("diff") {
+        return diff(matches, before, inputs, output);
+    }
     let mut aggregates = Aggregates::default();
     if let Some(after_ns) = asked {
         aggregates.memory.ask_at(after_ns);
+    }
+    let [from_ns, to_ns] = ["from", "to"].map(|name| matches.get_one::<u64>(name).copied());
+    if from_ns.is_some() || to_ns.is_some() {
+        aggregates.memory.ask_part(from_ns.unwrap_or(0), to_ns.unwrap_or(u64::MAX));
     }
     let (replay, exit_code) = traces::replay(inputs, aggregates)?;
     let mut labels = Labels::new(&replay.totals, &replay.sink);
     let is_folded = output.and_then(|path| path.extension()).is_some_and(|ending| ending == FOLDED);
     let is_drawn = matches.get_flag("flame");
     let text = if is_drawn || is_folded || matches.get_flag("tree") {
-        let weight = if temporary { MemoryWeight::Temporary } else { MemoryWeight::Live(moment) };
-        let flame = Flame::of_memory(&replay.totals, &replay.sink, &mut labels, weight);
+        let weight = match moment {
+            _ if churn => MemoryWeight::Allocated,
+            _ if temporary => MemoryWeight::Temporary,
+            _ if leaks => MemoryWeight::Leaked,
+            moment => MemoryWeight::Live(moment),
+        };
+        let flame = {
+            let leaked = match leaks {
+                true => leaked_sites(&replay.totals, &replay.sink, &mut labels),
+                false => LeakedSites::new(),
+            };
+            Flame::of_memory(&replay.totals, &replay.sink, &mut labels, weight, &leaked)
+        };
         match (is_folded, is_drawn) {
             (true, _) => flame.folded(),
             (false, true) => flame.svg(),
@@ -108,14 +173,12 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         let rows = match moment {
             _ if leaks => MemoryRows::Leaks,
             _ if temporary => MemoryRows::Temporary,
+            _ if churn => MemoryRows::Allocated,
             moment => MemoryRows::Held(moment),
         };
         match matches.get_flag("json") {
             true => report.memory.to_json(rows),
-            false => report.memory.to_text(&MemoryPage {
-                rows,
-                width: analysis::page_width(&io::stdout()).unwrap_or(TextOptions::default().width),
-            }),
+            false => report.memory.to_text(&MemoryPage { rows, width: width() }),
         }
     };
     match output {

@@ -170,7 +170,7 @@ fn commands_of_the_monitoring_guide_run() {
 
 #[test]
 fn commands_of_the_memory_guide_run() {
-    commands_run(include_str!("../../docs/guide/memory.md"), 9);
+    commands_run(include_str!("../../docs/guide/memory.md"), 10);
 }
 
 #[test]
@@ -205,5 +205,5 @@ fn commands_of_the_windows_guide_run() {
 
 #[test]
 fn commands_of_the_exports_guide_run() {
-    commands_run(include_str!("../../docs/guide/exports.md"), 15);
+    commands_run(include_str!("../../docs/guide/exports.md"), 16);
 }

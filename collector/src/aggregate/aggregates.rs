@@ -45,8 +45,8 @@ pub struct Aggregates {
 impl Sink for Aggregates {
     const JUDGES: bool = true;
 
-    fn process_begins(&mut self, number: u32, process: &ProcessBegin, _: &SessionBegin) {
-        self.memory.process_begins(number, process.start_monotonic_ns);
+    fn process_begins(&mut self, number: u32, process: &ProcessBegin, session: &SessionBegin) {
+        self.memory.process_begins(number, process.start_monotonic_ns, session.monotonic_ns);
     }
 
     #[inline]
@@ -124,9 +124,9 @@ impl Sink for Aggregates {
         self.anomalies.explain(&self.devices, &self.sampled_devices);
     }
 
-    fn process_ends(&mut self, process: u32, _: u64, _: &Definitions) {
+    fn process_ends(&mut self, process: u32, last_seen_ns: u64, _: &Definitions) {
         self.failures.process_ends(process);
-        self.memory.process_ends(process);
+        self.memory.process_ends(process, last_seen_ns);
         self.devices.process_ends(process);
         self.peers.process_ends(process);
     }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Leaf, Owner, StackKey, Stacks};
+use crate::aggregate::{Leaf, NO_DEVICE, Owner, StackKey, Stacks};
 use crate::export::{Event, Trace};
 use crate::flame::entry_name;
 use crate::label::NO_LINE;
+use crate::memory::NAMES;
 use crate::model::definitions::{Definitions, UNKNOWN_CALL};
 use crate::model::operation::What;
 use crate::names::line_safe;
@@ -145,6 +146,29 @@ pub fn frames(trace: &mut Trace<'_>, key: &StackKey) -> Vec<ViewerFrame> {
     if key.leaf != Leaf::Call {
         frames.push(leaf(trace, key));
     }
+    frames
+}
+
+/// The program's frames, the call, and the kind of memory of a place that allocated, outermost first.
+pub fn frames_of_memory(
+    trace: &mut Trace<'_>,
+    process: u32,
+    [stack, api]: [u32; 2],
+    kind: usize,
+) -> Vec<ViewerFrame> {
+    let key = StackKey {
+        process,
+        thread: 0,
+        stack,
+        ranges: 0,
+        owner: Owner::default(),
+        api,
+        stream: 0,
+        device: NO_DEVICE,
+        leaf: Leaf::Call,
+    };
+    let mut frames = frames(trace, &key);
+    frames.push(ViewerFrame::named(NAMES.get(kind).copied().unwrap_or("unknown")));
     frames
 }
 

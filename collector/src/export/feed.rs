@@ -40,6 +40,7 @@ impl<'a> Feed<'a> {
 
     /// Begins the output with what is selected.
     pub fn of(selection: Selection, mut trace: Trace<'a>, mut format: Box<dyn Format>) -> Feed<'a> {
+        trace.is_whole = selection.is_everything();
         let error = format.begin(&mut trace).err();
         Feed { trace, format, selection, early: EarlyRanges::default(), left_out: 0, error }
     }

@@ -25,6 +25,7 @@ pub mod sqlite;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod torch_snapshot;
 mod trace;
 #[cfg(test)]
 mod viewer_tests;
@@ -98,6 +99,7 @@ pub const FORMATS: &[FormatEntry] = &[
     parquet::FORMAT,
     speedscope::FORMAT,
     pprof::FORMAT,
+    torch_snapshot::FORMAT,
     folded::FORMAT,
     otlp_json::FORMAT,
 ];

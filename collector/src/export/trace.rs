@@ -60,6 +60,8 @@ pub struct Trace<'a> {
     pub aggregates: &'a Aggregates,
     pub labels: Labels<'a>,
     pub choices: Choices,
+    /// Whether nothing is left out: what memory is live follows from the whole trace only.
+    pub is_whole: bool,
     /// What the user is to know of, beside errors.
     pub warnings: Vec<String>,
     /// What the recording lacks, for formats that have a place for a text.
@@ -103,6 +105,7 @@ impl<'a> Trace<'a> {
             aggregates,
             labels,
             choices: Choices::default(),
+            is_whole: true,
             warnings: missing(totals),
             missing: missing_or_damaged(totals),
             threads,

@@ -7,7 +7,7 @@ use crate::flame::code::CodeFrames;
 use crate::flame::frames::{Frame, FrameKind, entry_name};
 use crate::flame::{Flame, FlameLine, FlameWeight};
 use crate::label::Labels;
-use crate::memory::{HeldMemory, Moment, NAMES, is_of_host};
+use crate::memory::{HeldMemory, LeakedSites, Moment, NAMES, is_of_host};
 use crate::model::Totals;
 use crate::names::short_command;
 
@@ -20,6 +20,8 @@ pub enum MemoryWeight {
     Temporary,
     /// All that was ever allocated.
     Allocated,
+    /// Live at the end, of lines whose memory counts as leaked.
+    Leaked,
 }
 
 impl MemoryWeight {
@@ -30,6 +32,7 @@ impl MemoryWeight {
             MemoryWeight::Live(Moment::Asked) => "of memory at the time asked for",
             MemoryWeight::Temporary => "of memory that was freed at once",
             MemoryWeight::Allocated => "of memory allocated in all",
+            MemoryWeight::Leaked => "of leaked memory",
         }
     }
 }
@@ -41,6 +44,7 @@ impl Flame {
         aggregates: &Aggregates,
         labels: &mut Labels<'_>,
         weight: MemoryWeight,
+        leaked: &LeakedSites,
     ) -> Flame {
         let Labels { processes, stacks, .. } = labels;
         let mut code = CodeFrames::new(stacks);
@@ -56,6 +60,10 @@ impl Flame {
                     MemoryWeight::Live(moment) => memory.held(site, moment),
                     MemoryWeight::Temporary => site.temporary,
                     MemoryWeight::Allocated => site.allocated,
+                    MemoryWeight::Leaked if leaked.contains(&(number, site.stack, site.kind)) => {
+                        memory.held(site, Moment::End)
+                    }
+                    MemoryWeight::Leaked => HeldMemory::default(),
                 };
                 if held.bytes == 0 {
                     continue;

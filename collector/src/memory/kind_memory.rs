@@ -1,6 +1,6 @@
 //! The sums of one kind of memory in a process.
 
-use super::site::HeldMemory;
+use super::held_memory::HeldMemory;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct KindMemory {

@@ -11,10 +11,12 @@ use super::reordering::{AskedMemory, FreeOutcome};
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 
-/// Live allocations that are followed, of all processes together; each takes about 48 bytes.
+/// Live allocations that are followed, of all processes together; each takes 40 to 50 bytes.
 const LIVE_MAX: usize = 1 << 20;
 /// Places that allocate, of all processes together.
 const SITES_MAX: usize = 1 << 16;
+/// Sites with their live bytes over time, of all processes together; each takes 300 bytes.
+const TIMELINES_MAX: usize = 1 << 12;
 /// Processes whose memory is followed.
 const PROCESSES_MAX: usize = 1 << 12;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -28,18 +30,23 @@ pub struct MemoryLedger {
     asked_after_ns: Option<u64>,
     /// When processes began, if a time was asked for.
     begun: BTreeMap<u32, u64>,
+    /// The part of a session that is asked for, after its begin, and that of each process on its clock.
+    part_ns: Option<[u64; 2]>,
+    parts: BTreeMap<u32, [u64; 2]>,
     /// Calls of processes beyond the number that is followed.
     pub beyond: u64,
 }
 
 impl Default for MemoryLedger {
     fn default() -> Self {
-        let budget = Budget { live: LIVE_MAX, sites: SITES_MAX };
+        let budget = Budget { live: LIVE_MAX, sites: SITES_MAX, timelines: TIMELINES_MAX };
         MemoryLedger {
             processes: BTreeMap::new(),
             budget,
             asked_after_ns: None,
             begun: BTreeMap::new(),
+            part_ns: None,
+            parts: BTreeMap::new(),
             beyond: 0,
         }
     }
@@ -51,8 +58,21 @@ impl MemoryLedger {
         self.asked_after_ns = Some(after_begin_ns);
     }
 
-    /// Tracing of a process began at that time.
-    pub fn process_begins(&mut self, process: u32, at_ns: u64) {
+    /// Finds the peak in a part of a session, and what was allocated in that part and is live at its end.
+    pub fn ask_part(&mut self, from_ns: u64, to_ns: u64) {
+        self.part_ns = Some([from_ns, to_ns]);
+    }
+
+    /// Whether a part was asked for.
+    pub fn is_part(&self) -> bool {
+        self.part_ns.is_some()
+    }
+
+    /// Tracing of a process began at that time, in a session that began at the other.
+    pub fn process_begins(&mut self, process: u32, at_ns: u64, session_ns: u64) {
+        if let Some(part_ns) = self.part_ns {
+            self.parts.insert(process, part_ns.map(|after_ns| session_ns.saturating_add(after_ns)));
+        }
         if self.asked_after_ns.is_some() {
             self.begun.insert(process, at_ns);
         }
@@ -107,7 +127,9 @@ impl MemoryLedger {
         }
         let begun_ns = || self.begun.get(&call.process).copied().unwrap_or(0);
         let asked_ns = self.asked_after_ns.map(|after_ns| begun_ns().saturating_add(after_ns));
-        let process = self.processes.entry(call.process).or_insert_with(|| ProcessMemory::new(asked_ns));
+        let part = self.parts.get(&call.process).copied();
+        let made = || ProcessMemory::new(asked_ns, part);
+        let process = self.processes.entry(call.process).or_insert_with(made);
         let HostCall { thread, stack, api, duration_ns, .. } = *call;
         process.add(AskedMemory { at_ns, thread, stack, api, duration_ns, what }, &mut self.budget);
     }
@@ -119,9 +141,10 @@ impl MemoryLedger {
         }
     }
 
-    pub fn process_ends(&mut self, process: u32) {
+    /// The process was last seen at that time.
+    pub fn process_ends(&mut self, process: u32, end_ns: u64) {
         if let Some(process) = self.processes.get_mut(&process) {
-            process.end(&mut self.budget);
+            process.end(end_ns, &mut self.budget);
         }
     }
 

@@ -4,9 +4,13 @@
 //! are live are kept one by one; of freed ones sums remain. What the driver takes for itself (contexts,
 //! modules, local memory) is no allocation of the program and is not here.
 
+mod caching;
 mod change;
+mod growth;
+mod held_memory;
 mod kind_memory;
 mod ledger;
+mod live;
 mod mappings;
 mod observed_use;
 mod pools;
@@ -15,11 +19,15 @@ mod refusal;
 mod reordering;
 mod site;
 mod sizes;
+mod timeline;
 
 #[cfg(test)]
 mod tests;
 
+pub use caching::caching_library;
 pub use change::{AllocationKey, KINDS, MemoryChange, NAMES, REGISTERED, Space, is_of_host};
+pub use growth::Growth;
+pub use held_memory::HeldMemory;
 pub use kind_memory::KindMemory;
 pub use ledger::MemoryLedger;
 pub use mappings::Mappings;
@@ -27,5 +35,6 @@ pub use observed_use::ObservedUse;
 pub use pools::{PoolChange, PoolMemory};
 pub use process_memory::{ProcessMemory, UnmatchedFrees};
 pub use refusal::{GIVEN_LATER_NS, MemoryRefusal};
-pub use site::{HeldMemory, Moment, Site};
+pub use site::{LeakedSites, Moment, Site};
 pub use sizes::Sizes;
+pub use timeline::LiveBytes;

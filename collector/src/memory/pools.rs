@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::site::HeldMemory;
+use super::held_memory::HeldMemory;
 
 /// Pools of one process that are followed one by one.
 const POOLS_MAX: usize = 1 << 10;

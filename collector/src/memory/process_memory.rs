@@ -5,17 +5,20 @@ use std::collections::{BTreeMap, VecDeque};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::change::{AllocationKey, KINDS, MemoryChange, Space, is_of_host};
+use super::held_memory::HeldMemory;
 use super::kind_memory::KindMemory;
+use super::live::{BYTES_MAX, Live};
 use super::mappings::Mappings;
 use super::observed_use::ObservedUse;
 use super::pools::{PoolMemory, Pools};
 use super::refusal::{GIVEN_LATER_NS, HOLDERS_KEPT, MemoryRefusal};
 use super::reordering::{AskedMemory, FreeOutcome, Reordering};
-use super::site::{HeldMemory, Moment, Site, SiteKey};
+use super::site::{Moment, Site, SiteKey};
 use super::sizes::Sizes;
+use super::timeline::LiveBytes;
 
 /// An allocation that is freed before so many more were made is temporary.
-const TEMPORARY_WITHIN: u32 = 2;
+const TEMPORARY_WITHIN: usize = 2;
 /// Freed addresses that are remembered, to tell what a refused free meant.
 const FREED_KEPT: usize = 256;
 /// The most refusals that are kept with who held the memory then: the first ones, and the last.
@@ -30,6 +33,7 @@ const POOL: usize = gputrace_wire::call::memory::POOL as usize;
 pub(super) struct Budget {
     pub live: usize,
     pub sites: usize,
+    pub timelines: usize,
 }
 
 /// Frees that match no known allocation.
@@ -44,15 +48,6 @@ pub struct UnmatchedFrees {
     pub refused: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Live {
-    bytes: u64,
-    since_ns: u64,
-    site: u32,
-    /// The process's number of the allocation, modulo 2^32.
-    number: u32,
-}
-
 #[derive(Clone, Debug, Default)]
 pub struct ProcessMemory {
     kinds: [KindMemory; KINDS],
@@ -65,7 +60,7 @@ pub struct ProcessMemory {
     /// Grows with each new peak.
     peak_number: u64,
     sites: Vec<Site>,
-    by_key: FxHashMap<SiteKey, u32>,
+    by_key: FxHashMap<SiteKey, u16>,
     /// By address, a table a space.
     live: [BTreeMap<u64, Live>; 5],
     mappings: Mappings,
@@ -76,7 +71,14 @@ pub struct ProcessMemory {
     /// When the program asked how much is free: the time with the most in use, and the last time.
     pub observed: Option<ObservedUse>,
     pub observed_last: Option<ObservedUse>,
-    allocations: u32,
+    /// The last allocations that were made.
+    last_made: [Option<AllocationKey>; TEMPORARY_WITHIN],
+    /// When the first of them was made.
+    first_ns: Option<u64>,
+    /// Of the device's memory.
+    pub timeline: LiveBytes,
+    /// When the latest change was, after the first allocation.
+    now_ns: u64,
     reordering: Reordering,
     freed_lately: VecDeque<AllocationKey>,
     pub unmatched: UnmatchedFrees,
@@ -89,11 +91,14 @@ pub struct ProcessMemory {
     asked_ns: Option<u64>,
     /// Whether the time that was asked for has passed.
     is_past: bool,
+    /// The part of its life that is asked for, if it is not all, and whether that has begun.
+    part_ns: Option<[u64; 2]>,
+    has_begun: bool,
 }
 
 impl ProcessMemory {
-    pub(super) fn new(asked_ns: Option<u64>) -> ProcessMemory {
-        ProcessMemory { asked_ns, ..ProcessMemory::default() }
+    pub(super) fn new(asked_ns: Option<u64>, part_ns: Option<[u64; 2]>) -> ProcessMemory {
+        ProcessMemory { asked_ns, part_ns, ..ProcessMemory::default() }
     }
 
     pub(super) fn add(&mut self, asked: AskedMemory, budget: &mut Budget) {
@@ -111,13 +116,21 @@ impl ProcessMemory {
     }
 
     /// Follows all that is held back, and forgets single allocations.
-    pub(super) fn end(&mut self, budget: &mut Budget) {
+    pub(super) fn end(&mut self, end_ns: u64, budget: &mut Budget) {
         self.catch_up(u64::MAX, budget);
         self.keep_asked();
+        self.begin_part();
+        let from_ns = self.part_ns.map_or(0, |[from_ns, _]| from_ns);
+        self.reach(end_ns);
+        let life = [self.first_ns.unwrap_or(end_ns), end_ns];
         for live in self.live.iter().flat_map(BTreeMap::values) {
-            if let Some(site) = self.sites.get_mut(live.site as usize) {
+            if let Some(site) = self.sites.get_mut(live.site()) {
+                if live.since_ns() >= from_ns {
+                    site.left.add(HeldMemory::one(live.bytes()));
+                }
+                site.growth.made(live.since_ns(), live.bytes(), life);
                 site.oldest_ns =
-                    Some(site.oldest_ns.map_or(live.since_ns, |oldest| oldest.min(live.since_ns)));
+                    Some(site.oldest_ns.map_or(live.since_ns(), |oldest| oldest.min(live.since_ns())));
             }
         }
         for live in &mut self.live {
@@ -136,6 +149,12 @@ impl ProcessMemory {
         if !self.is_past && self.asked_ns.is_some_and(|at_ns| asked.at_ns > at_ns) {
             self.keep_asked();
         }
+        match self.part_ns {
+            Some([_, to_ns]) if asked.at_ns > to_ns => return,
+            Some([from_ns, _]) if asked.at_ns >= from_ns => self.begin_part(),
+            _ => {}
+        }
+        self.reach(asked.at_ns);
         match asked.what {
             FreeOutcome::Refused { kind, bytes } => self.refuse(asked, kind, bytes),
             FreeOutcome::InGraph { address, bytes } => {
@@ -188,6 +207,26 @@ impl ProcessMemory {
         }
     }
 
+    /// From now on the peak is that of the part that is asked for: at first what is held already.
+    fn begin_part(&mut self) {
+        let Some([from_ns, _]) = self.part_ns.filter(|_| !self.has_begun) else { return };
+        self.has_begun = true;
+        (self.peak, self.peak_ns) = (self.on_device, from_ns);
+        self.peak_number += 1;
+    }
+
+    /// Nothing changed until then. A process's time begins with its first call for memory.
+    fn reach(&mut self, at_ns: u64) {
+        let since_ns = at_ns.saturating_sub(*self.first_ns.get_or_insert(at_ns));
+        self.now_ns = self.now_ns.max(since_ns);
+        self.timeline.reach(self.now_ns);
+    }
+
+    /// From the first call for memory to the end.
+    pub fn life_ns(&self) -> u64 {
+        self.now_ns
+    }
+
     fn allocate(
         &mut self,
         asked: AskedMemory,
@@ -202,21 +241,23 @@ impl ProcessMemory {
                 && asked.at_ns.saturating_sub(refusal.at_ns) <= GIVEN_LATER_NS
         };
         self.refusals.iter_mut().filter(given).for_each(|refusal| refusal.given_later = true);
+        let bytes = bytes.min(BYTES_MAX);
         // What had the address before was freed by a call that is not known.
         if let Some(before) = self.take(key) {
             budget.live += 1;
             self.forget(before);
         }
         self.sizes.add(bytes);
-        self.allocations = self.allocations.wrapping_add(1);
         let pool = if kind == POOL { self.pools.number(pool) } else { 0 };
+        self.last_made.rotate_right(1);
+        self.last_made[0] = Some(key);
         let Some(index) = self.site(SiteKey { stack: asked.stack, api: asked.api, kind, pool }, budget)
         else {
             self.not_followed.add(HeldMemory::one(bytes));
             return;
         };
-        let live = Live { bytes, since_ns: asked.at_ns, site: index, number: self.allocations };
-        let Some(site) = self.sites.get_mut(index as usize) else { return };
+        let live = Live::new(bytes, asked.at_ns, index);
+        let Some(site) = self.sites.get_mut(usize::from(index)) else { return };
         site.allocated.add(HeldMemory::one(bytes));
         site.calls_ns = site.calls_ns.saturating_add(asked.duration_ns);
         if budget.live == 0 {
@@ -224,13 +265,14 @@ impl ProcessMemory {
             return;
         }
         budget.live -= 1;
-        site.hold(bytes, self.peak_number);
+        site.hold(bytes, self.peak_number, self.now_ns);
         if let Some(of_kind) = self.kinds.get_mut(kind) {
             of_kind.add(bytes, asked.at_ns);
         }
         self.pools.allocated(pool, bytes, asked.at_ns);
         if counts(kind) {
             self.on_device.add(HeldMemory::one(bytes));
+            self.timeline.change(self.now_ns, self.on_device.bytes);
             if self.on_device.bytes > self.peak.bytes {
                 (self.peak, self.peak_ns) = (self.on_device, asked.at_ns);
                 self.peak_number += 1;
@@ -252,12 +294,12 @@ impl ProcessMemory {
             self.freed_lately.pop_front();
         }
         self.freed_lately.push_back(key);
-        let made_since = self.allocations.wrapping_sub(live.number);
-        if let Some(site) = self.sites.get_mut(live.site as usize) {
+        let is_temporary = self.last_made.contains(&Some(key));
+        if let Some(site) = self.sites.get_mut(live.site()) {
             site.calls_ns = site.calls_ns.saturating_add(asked.duration_ns);
-            site.freed.add(HeldMemory::one(live.bytes));
-            if made_since < TEMPORARY_WITHIN {
-                site.temporary.add(HeldMemory::one(live.bytes));
+            site.freed.add(HeldMemory::one(live.bytes()));
+            if is_temporary {
+                site.temporary.add(HeldMemory::one(live.bytes()));
             }
         }
         self.release(live);
@@ -275,22 +317,22 @@ impl ProcessMemory {
 
     /// An allocation that ended, and no call for memory says when.
     fn forget(&mut self, live: Live) {
-        if let Some(site) = self.sites.get_mut(live.site as usize) {
-            site.ended_unfreed.add(HeldMemory::one(live.bytes));
+        if let Some(site) = self.sites.get_mut(live.site()) {
+            site.ended_unfreed.add(HeldMemory::one(live.bytes()));
         }
         self.release(live);
     }
 
     fn release(&mut self, live: Live) {
-        let Some(site) = self.sites.get_mut(live.site as usize) else { return };
-        site.keep_peak(self.peak_number);
-        site.live.remove(HeldMemory::one(live.bytes));
+        let Some(site) = self.sites.get_mut(live.site()) else { return };
+        site.release(live.bytes(), self.peak_number, self.now_ns);
         if let Some(of_kind) = self.kinds.get_mut(site.kind) {
-            of_kind.free(live.bytes);
+            of_kind.free(live.bytes());
         }
-        self.pools.freed(site.pool, live.bytes);
+        self.pools.freed(site.pool, live.bytes());
         if counts(site.kind) {
-            self.on_device.remove(HeldMemory::one(live.bytes));
+            self.on_device.remove(HeldMemory::one(live.bytes()));
+            self.timeline.change(self.now_ns, self.on_device.bytes);
         }
     }
 
@@ -299,13 +341,14 @@ impl ProcessMemory {
     }
 
     /// The index of a site, a new one if it is new; `None` if the table is full.
-    fn site(&mut self, key: SiteKey, budget: &mut Budget) -> Option<u32> {
+    fn site(&mut self, key: SiteKey, budget: &mut Budget) -> Option<u16> {
         if let Some(index) = self.by_key.get(&key) {
             return Some(*index);
         }
+        let index = u16::try_from(self.sites.len()).ok()?;
         budget.sites = budget.sites.checked_sub(1)?;
-        let index = u32::try_from(self.sites.len()).ok()?;
-        self.sites.push(Site::new(key));
+        let has_timeline = budget.timelines.checked_sub(1).map(|left| budget.timelines = left).is_some();
+        self.sites.push(Site::new(key, has_timeline));
         self.by_key.insert(key, index);
         Some(index)
     }
@@ -334,7 +377,7 @@ impl ProcessMemory {
     /// A free that the driver refused. The calls of other threads that arrive later are not considered.
     pub(super) fn refuse_free(&mut self, (space, address): AllocationKey) {
         let below = self.live.get(space as usize).and_then(|table| table.range(..address).next_back());
-        let is_inside = below.is_some_and(|(start, live)| address - start < live.bytes);
+        let is_inside = below.is_some_and(|(start, live)| address - start < live.bytes());
         let count = match (is_inside, self.freed_lately.contains(&(space, address))) {
             (true, _) => &mut self.unmatched.interior,
             (_, true) => &mut self.unmatched.twice,
@@ -366,7 +409,7 @@ impl ProcessMemory {
     }
 
     /// What is live, of all kinds that are not another process's or the program's own memory.
-    pub fn leaked(&self) -> HeldMemory {
+    pub fn unfreed(&self) -> HeldMemory {
         let mut all = HeldMemory::default();
         let is_leak = |site: &&Site| is_leak(site.kind);
         self.sites.iter().filter(is_leak).for_each(|site| all.add(site.live));

@@ -1,6 +1,6 @@
 //! An allocation for which the driver had not enough memory, and who held it then.
 
-use super::site::HeldMemory;
+use super::held_memory::HeldMemory;
 
 /// The time in which the same thread may get what it was refused, as caching allocators do after they gave
 /// their cache back.

@@ -1,27 +1,13 @@
 //! What one place of the program allocated: a stack, the driver's function and the kind of memory.
 
-/// Allocations and their bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct HeldMemory {
-    pub count: u64,
-    pub bytes: u64,
-}
+use std::collections::BTreeSet;
 
-impl HeldMemory {
-    pub fn add(&mut self, other: HeldMemory) {
-        self.count = self.count.saturating_add(other.count);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-    }
+use super::growth::Growth;
+use super::held_memory::HeldMemory;
+use super::timeline::LiveBytes;
 
-    pub(super) fn one(bytes: u64) -> HeldMemory {
-        HeldMemory { count: 1, bytes }
-    }
-
-    pub(super) fn remove(&mut self, other: HeldMemory) {
-        self.count = self.count.saturating_sub(other.count);
-        self.bytes = self.bytes.saturating_sub(other.bytes);
-    }
-}
+/// Where memory was allocated that counts as leaked: process, stack and kind of memory.
+pub type LeakedSites = BTreeSet<(u32, u32, usize)>;
 
 /// The moment at which live allocations are asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +51,13 @@ pub struct Site {
     pub live_max_bytes: u64,
     /// When the oldest live allocation was made; known once the process has ended.
     pub oldest_ns: Option<u64>,
+    /// What is live and was allocated in the part that is asked for, or at any time; known once the process
+    /// has ended.
+    pub left: HeldMemory,
+    /// When those that are live were made; known once the process has ended.
+    pub growth: Growth,
+    /// Of the first sites of all processes only.
+    pub timeline: Option<Box<LiveBytes>>,
     /// What was live at the peak with this number. With another number than the process's last peak, nothing
     /// changed here since that peak, and it is what is live now.
     at_peak: (u64, HeldMemory),
@@ -72,7 +65,7 @@ pub struct Site {
 }
 
 impl Site {
-    pub(super) fn new(key: SiteKey) -> Site {
+    pub(super) fn new(key: SiteKey, has_timeline: bool) -> Site {
         Site {
             stack: key.stack,
             api: key.api,
@@ -86,20 +79,35 @@ impl Site {
             live: HeldMemory::default(),
             live_max_bytes: 0,
             oldest_ns: None,
+            left: HeldMemory::default(),
+            growth: Growth::default(),
+            timeline: has_timeline.then(Box::default),
             at_peak: (0, HeldMemory::default()),
             at_asked: None,
         }
     }
 
-    /// Adds a live allocation.
-    pub(super) fn hold(&mut self, bytes: u64, peak: u64) {
+    /// Adds a live allocation, so long after the process's first.
+    pub(super) fn hold(&mut self, bytes: u64, peak: u64, since_ns: u64) {
         self.keep_peak(peak);
         self.live.add(HeldMemory::one(bytes));
         self.live_max_bytes = self.live_max_bytes.max(self.live.bytes);
+        self.changed(since_ns);
+    }
+
+    pub(super) fn release(&mut self, bytes: u64, peak: u64, since_ns: u64) {
+        self.keep_peak(peak);
+        self.live.remove(HeldMemory::one(bytes));
+        self.changed(since_ns);
+    }
+
+    fn changed(&mut self, since_ns: u64) {
+        let live = self.live.bytes;
+        self.timeline.iter_mut().for_each(|timeline| timeline.change(since_ns, live));
     }
 
     /// Must be called before `live` changes.
-    pub(super) fn keep_peak(&mut self, peak: u64) {
+    fn keep_peak(&mut self, peak: u64) {
         if self.at_peak.0 != peak {
             self.at_peak = (peak, self.live);
         }

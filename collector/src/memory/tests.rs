@@ -9,6 +9,7 @@ use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 
 const DESTROY: u32 = 3;
+const END_NS: u64 = 1 << 40;
 
 #[derive(Default)]
 struct MemoryProgram {
@@ -62,7 +63,7 @@ impl MemoryProgram {
     }
 
     fn end(&mut self) -> &ProcessMemory {
-        self.ledger.process_ends(0);
+        self.ledger.process_ends(0, END_NS);
         self.ledger.process(0).unwrap()
     }
 }
@@ -87,7 +88,7 @@ fn peak_has_who_held_it_then() {
     assert_eq!([1, 2, 3].map(|stack| held(process, stack, Moment::Peak)), [(1, 100), (1, 50), (0, 0)]);
     assert_eq!([1, 2, 3].map(|stack| held(process, stack, Moment::End)), [(0, 0), (1, 50), (1, 20)]);
     assert_eq!(process.on_device, HeldMemory { count: 2, bytes: 70 });
-    assert_eq!(process.leaked(), HeldMemory { count: 3, bytes: 10_070 });
+    assert_eq!(process.unfreed(), HeldMemory { count: 3, bytes: 10_070 });
     let oldest: Vec<_> = process.sites().iter().map(|site| site.oldest_ns).collect();
     assert_eq!(oldest, [None, Some(20), Some(40), Some(50)]);
 }
@@ -148,12 +149,42 @@ fn live_allocations_are_known_at_the_time_asked_for() {
     for (at_ns, expected) in [(5, (0, 0)), (10, (1, 8)), (29, (2, 24)), (30, (1, 16)), (1_000, (1, 16))] {
         let mut program = MemoryProgram::default();
         program.ledger.ask_at(at_ns - 3);
-        program.ledger.process_begins(0, 3);
+        program.ledger.process_begins(0, 3, 0);
         program.at(1).allocate(memory::DEVICE, 0x1000, 8, 10);
         program.allocate(memory::DEVICE, 0x2000, 16, 20);
         program.free(0x1000, 30);
         assert_eq!(held(program.end(), 1, Moment::Asked), expected, "{at_ns}");
     }
+}
+
+#[test]
+fn part_of_a_session_has_its_own_peak_and_leaks() {
+    let mut program = MemoryProgram::default();
+    program.ledger.ask_part(100, 200);
+    program.ledger.process_begins(0, 50, 1_000);
+    program.at(1).allocate(memory::DEVICE, 0x1000, 500, 1_010);
+    program.allocate(memory::DEVICE, 0x2000, 30, 1_020);
+    program.free(0x1000, 1_090);
+    program.at(2).allocate(memory::DEVICE, 0x3000, 8, 1_110);
+    program.allocate(memory::DEVICE, 0x4000, 9, 1_120);
+    program.free(0x3000, 1_130);
+    // After the part nothing counts.
+    program.free(0x4000, 1_250);
+    program.at(3).allocate(memory::DEVICE, 0x5000, 999, 1_260);
+    let process = program.end();
+    assert_eq!((process.peak, process.peak_ns), (HeldMemory { count: 3, bytes: 47 }, 1_120));
+    assert_eq!([1, 2].map(|stack| held(process, stack, Moment::Peak)), [(1, 30), (2, 17)]);
+    assert_eq!([1, 2].map(|stack| held(process, stack, Moment::End)), [(1, 30), (1, 9)]);
+    let left: Vec<_> = process.sites().iter().map(|site| site.left.bytes).collect();
+    assert_eq!(left, [0, 9]);
+    // Nothing was done in the part: its peak is what is held.
+    let mut program = MemoryProgram::default();
+    program.ledger.ask_part(100, 200);
+    program.ledger.process_begins(0, 50, 1_000);
+    program.allocate(memory::DEVICE, 0x1000, 500, 1_010);
+    program.free(0x1000, 1_020);
+    program.allocate(memory::DEVICE, 0x2000, 30, 1_030);
+    assert_eq!(program.end().peak.bytes, 30);
 }
 
 #[test]
@@ -185,7 +216,7 @@ fn what_ends_with_its_context_is_no_leak() {
     program.end_context(20);
     program.at(1).allocate(memory::DEVICE, 0x1000, 7, 30);
     let process = program.end();
-    assert_eq!((process.contexts_ended, process.leaked()), (1, HeldMemory { count: 2, bytes: 37 }));
+    assert_eq!((process.contexts_ended, process.unfreed()), (1, HeldMemory { count: 2, bytes: 37 }));
     assert_eq!(process.sites()[0].ended_unfreed, HeldMemory { count: 1, bytes: 100 });
     assert_eq!(process.peak, HeldMemory { count: 2, bytes: 130 });
 }
@@ -245,7 +276,7 @@ fn tables_are_bounded_and_what_they_do_not_hold_is_counted() {
         ..HostCall::default()
     };
     program.ledger.add(&call, &program.definitions);
-    program.ledger.process_ends(1);
+    program.ledger.process_ends(1, END_NS);
     assert_eq!(program.ledger.process(1).unwrap().not_followed.count, 1, "sites are kept for the report");
 }
 

@@ -1,14 +1,17 @@
 //! The program's memory: by process, and by line.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, SampledDevices};
 use crate::label::units::{bytes, duration};
 use crate::label::{Labels, StackNames};
-use crate::memory::{HeldMemory, KindMemory, MemoryRefusal, Moment, NAMES, ProcessMemory, Site};
+use crate::memory::{
+    Growth, HeldMemory, KindMemory, LeakedSites, MemoryRefusal, Moment, NAMES, ProcessMemory, Site,
+    caching_library,
+};
 use crate::model::{Process, Totals};
 use crate::report::CodeLocation;
 use crate::report::lines::charged_location;
@@ -17,6 +20,9 @@ use crate::report::words::plural;
 
 /// From so many live allocations on, a line is taken to hold more with each turn of a loop.
 pub const REPEATED_MIN: u64 = 3;
+/// Lines whose live bytes over time are in the report: of those that held the most at the peak, and of those
+/// with the most that was not freed.
+const TIMELINES_KEPT: usize = 20;
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -41,8 +47,18 @@ pub struct ProcessMemoryReport {
     pub end_bytes: u64,
     pub end_allocations: u64,
     /// The same with memory of the host that the driver allocated.
+    pub unfreed_bytes: u64,
+    pub unfreed_allocations: u64,
+    /// Of that, what no library keeps on purpose: all if `caching` is empty, else of the lines that held more
+    /// and more to the end.
     pub leaked_bytes: u64,
     pub leaked_allocations: u64,
+    /// Libraries that keep what they were given until the process ends.
+    pub caching: Vec<&'static str>,
+    /// From the first call for memory to the process's end.
+    pub life_ns: u64,
+    /// The most bytes of devices that were live in each interval of that time.
+    pub timeline: TimelineReport,
     pub kinds: Vec<MemoryKindReport>,
     /// In the order in which calls first named them.
     pub pools: Vec<PoolReport>,
@@ -60,6 +76,13 @@ pub struct ProcessMemoryReport {
     pub refused: u64,
     /// The first of them and the last.
     pub refusals: Vec<RefusalReport>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TimelineReport {
+    pub interval_ns: u64,
+    pub bytes: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -117,8 +140,19 @@ pub struct MemoryLineReport {
     pub peak_allocations: u64,
     pub end_bytes: u64,
     pub end_allocations: u64,
+    /// Of that, what counts as leaked.
+    pub leaked_bytes: u64,
+    pub leaked_allocations: u64,
     /// When the oldest that is live at the end was allocated, since tracing of the process began.
     pub oldest_at_ns: Option<u64>,
+    /// The most bytes that were live in each interval of the process's `timeline`; of the first lines only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<Vec<u64>>,
+    #[serde(skip)]
+    pub(super) growth: Growth,
+    /// What is live and was allocated in the part that was asked for, or at any time.
+    #[serde(skip)]
+    pub(super) left: HeldMemory,
     /// At the time that was asked for, if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_bytes: Option<u64>,
@@ -162,9 +196,18 @@ impl MemoryReport {
                 report.left_out += memory.sites().iter().map(|site| site.allocated.count).sum::<u64>();
                 continue;
             };
-            report.lines.extend(lines(process, memory, &mut labels.stacks, has_asked));
+            let caching = caching(aggregates, process, number);
+            let mut lines = lines(process, memory, &mut labels.stacks, has_asked);
+            lines.iter_mut().for_each(|line| line.judge(!caching.is_empty() && !aggregates.memory.is_part()));
+            let of = |of: fn(&MemoryLineReport) -> u64| lines.iter().map(of).fold(0, u64::saturating_add);
             let sampled = &aggregates.sampled_devices;
-            report.processes.push(process_memory(process, memory, sampled, &mut labels.stacks));
+            report.processes.push(ProcessMemoryReport {
+                leaked_bytes: of(|line| line.leaked_bytes),
+                leaked_allocations: of(|line| line.leaked_allocations),
+                caching,
+                ..process_memory(process, memory, sampled, &mut labels.stacks)
+            });
+            report.lines.extend(lines);
         }
         report.lines.sort_by(|a, b| {
             let weight = |line: &MemoryLineReport| {
@@ -172,16 +215,46 @@ impl MemoryReport {
             };
             weight(a).cmp(&weight(b)).then_with(|| (a.pid, &a.line, a.kind).cmp(&(b.pid, &b.line, b.kind)))
         });
+        report.keep_timelines();
         report
     }
 
-    /// Lines with memory that was never freed: first those that hold [`REPEATED_MIN`] allocations or more, as
-    /// a leak in a loop does, then by bytes.
+    fn keep_timelines(&mut self) {
+        let mut unfreed: Vec<u64> =
+            self.lines.iter().map(|line| line.end_bytes).filter(|bytes| *bytes > 0).collect();
+        unfreed.sort_unstable_by_key(|bytes| Reverse(*bytes));
+        let least = unfreed.get(TIMELINES_KEPT).map_or(1, |bytes| bytes + 1);
+        let others = self.lines.iter_mut().skip(TIMELINES_KEPT).filter(|line| line.end_bytes < least);
+        others.for_each(|line| line.timeline = None);
+    }
+
+    /// Lines with leaked memory: first those that hold [`REPEATED_MIN`] allocations or more, as a leak in a
+    /// loop does, then by bytes.
     pub fn leaks(&self) -> Vec<&MemoryLineReport> {
-        let is_leak = |line: &&MemoryLineReport| line.end_allocations > 0 && is_leaking(line.kind);
-        let mut leaks: Vec<_> = self.lines.iter().filter(is_leak).collect();
-        leaks.sort_by_key(|line| Reverse((line.end_allocations >= REPEATED_MIN, line.end_bytes)));
+        let mut leaks: Vec<_> = self.lines.iter().filter(|line| line.leaked_allocations > 0).collect();
+        leaks.sort_by_key(|line| Reverse((line.leaked_allocations >= REPEATED_MIN, line.leaked_bytes)));
         leaks
+    }
+
+    /// What is held at the end and is no leak, for a library keeps it: bytes and allocations, and whose.
+    pub fn kept(&self) -> Option<(HeldMemory, String)> {
+        let keeping: Vec<_> = self
+            .processes
+            .iter()
+            .filter(|process| process.unfreed_allocations > process.leaked_allocations)
+            .collect();
+        let mut names: Vec<&str> =
+            keeping.iter().flat_map(|process| process.caching.iter().copied()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut kept = HeldMemory::default();
+        for process in keeping {
+            kept.add(HeldMemory {
+                count: process.unfreed_allocations - process.leaked_allocations,
+                bytes: process.unfreed_bytes.saturating_sub(process.leaked_bytes),
+            });
+        }
+        (kept.count > 0).then(|| (kept, names.join(" and ")))
     }
 
     /// Lines with temporary allocations, the one with the most first.
@@ -219,6 +292,34 @@ impl ProcessMemoryReport {
     }
 }
 
+/// Stacks whose lines have leaked memory: process, stack and kind of memory.
+pub fn leaked_sites(totals: &Totals, aggregates: &Aggregates, labels: &mut Labels<'_>) -> LeakedSites {
+    let report = MemoryReport::new(totals, aggregates, labels);
+    let leaks = report.lines.iter().filter(|line| line.leaked_allocations > 0);
+    let leaks: BTreeSet<_> = leaks.map(|line| (line.pid, &line.line, line.kind)).collect();
+    let mut found = LeakedSites::new();
+    for (number, memory) in aggregates.memory.iter() {
+        let Some(process) = totals.process(number) else { continue };
+        for site in memory.sites() {
+            let line = charged_location(&mut labels.stacks, number, site.stack);
+            if leaks.contains(&(process.begin.pid, &line, kind_name(site.kind))) {
+                found.insert((number, site.stack, site.kind));
+            }
+        }
+    }
+    found
+}
+
+/// The libraries whose kernels the process launched and that cache memory.
+fn caching(aggregates: &Aggregates, process: &Process, number: u32) -> Vec<&'static str> {
+    let own = aggregates.kernels.iter().filter(|(key, _)| key.process == number);
+    let names = own.filter_map(|(key, _)| process.definitions.name(key.name));
+    let mut libraries: Vec<_> = names.filter_map(caching_library).collect();
+    libraries.sort_unstable();
+    libraries.dedup();
+    libraries
+}
+
 /// Whether live memory of the kind is something that the driver allocated for the process.
 fn is_leaking(kind: &str) -> bool {
     !["registered", "imported", "pageable"].contains(&kind)
@@ -247,7 +348,12 @@ fn lines(
 }
 
 impl MemoryLineReport {
-    fn empty(pid: u32, line: Option<CodeLocation>, kind: usize, has_asked: bool) -> MemoryLineReport {
+    pub(super) fn empty(
+        pid: u32,
+        line: Option<CodeLocation>,
+        kind: usize,
+        has_asked: bool,
+    ) -> MemoryLineReport {
         MemoryLineReport {
             pid,
             line,
@@ -265,7 +371,12 @@ impl MemoryLineReport {
             peak_allocations: 0,
             end_bytes: 0,
             end_allocations: 0,
+            leaked_bytes: 0,
+            leaked_allocations: 0,
             oldest_at_ns: None,
+            timeline: None,
+            growth: Growth::default(),
+            left: HeldMemory::default(),
             at_bytes: has_asked.then_some(0),
             at_allocations: has_asked.then_some(0),
         }
@@ -284,11 +395,30 @@ impl MemoryLineReport {
         if let (Some(count), Some(bytes)) = (&mut self.at_allocations, &mut self.at_bytes) {
             add([count, bytes], memory.held(site, Moment::Asked));
         }
+        self.growth.add(site.growth);
+        self.left.add(site.left);
+        if let Some(timeline) = &site.timeline {
+            let (_, levels) = timeline.levels(&memory.timeline);
+            match &mut self.timeline {
+                Some(all) => {
+                    all.iter_mut().zip(levels).for_each(|(all, more)| *all = all.saturating_add(more))
+                }
+                None => self.timeline = Some(levels),
+            }
+        }
         self.ended_unfreed = self.ended_unfreed.saturating_add(site.ended_unfreed.count);
         self.calls_ns = self.calls_ns.saturating_add(site.calls_ns);
         self.live_at_most_bytes = self.live_at_most_bytes.saturating_add(site.live_max_bytes);
         let oldest = site.oldest_ns.map(|at_ns| process.since_begin_ns(at_ns));
         self.oldest_at_ns = self.oldest_at_ns.into_iter().chain(oldest).min();
+    }
+
+    /// Decides what of the live memory is leaked. What a caching library holds is no leak unless the line
+    /// grew to the end.
+    fn judge(&mut self, is_cached: bool) {
+        if is_leaking(self.kind) && (!is_cached || self.growth.is_to_the_end()) {
+            (self.leaked_bytes, self.leaked_allocations) = (self.left.bytes, self.left.count);
+        }
     }
 }
 
@@ -310,7 +440,8 @@ fn process_memory(
         end_bytes: of.live.bytes,
         end_allocations: of.live.count,
     };
-    let leaked = memory.leaked();
+    let unfreed = memory.unfreed();
+    let (interval_ns, bytes) = memory.timeline.levels(&memory.timeline);
     let unmatched = memory.unmatched;
     ProcessMemoryReport {
         pid: process.begin.pid,
@@ -319,8 +450,13 @@ fn process_memory(
         peak_at_ns: if memory.peak.count == 0 { 0 } else { since(memory.peak_ns) },
         end_bytes: memory.on_device.bytes,
         end_allocations: memory.on_device.count,
-        leaked_bytes: leaked.bytes,
-        leaked_allocations: leaked.count,
+        unfreed_bytes: unfreed.bytes,
+        unfreed_allocations: unfreed.count,
+        leaked_bytes: 0,
+        leaked_allocations: 0,
+        caching: Vec::new(),
+        life_ns: memory.life_ns(),
+        timeline: TimelineReport { interval_ns, bytes },
         kinds: memory.kinds().map(kind).collect(),
         pools: memory.pools().map(|pool| PoolReport::new(process, pool)).collect(),
         pools_left_out: memory.pools_beyond(),

@@ -1,11 +1,14 @@
 //! The memory of a report by itself: what `gputrace memory` prints.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::label::units::{bytes, count, duration, percent};
 use crate::memory::Moment;
 use crate::names::line_safe;
 use crate::report::memory::{MemoryLineReport, MemoryReport};
+use crate::report::memory_timelines as timelines;
 use crate::report::table::Table;
 use crate::report::words::plural;
 
@@ -15,6 +18,8 @@ pub enum MemoryRows {
     Held(Moment),
     Leaks,
     Temporary,
+    /// All that was allocated.
+    Allocated,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,27 +58,42 @@ impl MemoryReport {
         for process in &self.processes {
             text += &format!("{}\n", process.line(self.processes.len() > 1));
         }
+        if let Some((kept, libraries)) = self.kept().filter(|_| page.rows == MemoryRows::Leaks) {
+            text += &format!(
+                "{} in {} are kept to the end by {libraries}, and are no leak: --at end\n",
+                bytes(kept.bytes),
+                plural(kept.count, "allocation", "allocations"),
+            );
+        }
         if rows.is_empty() {
-            return text + page.rows.nothing() + "\n";
+            let has_kept = page.rows == MemoryRows::Leaks && self.kept().is_some();
+            return text
+                + if has_kept { "No line held more and more to the end." } else { page.rows.nothing() }
+                + "\n";
         }
         let total: u64 = rows.iter().map(|line| held(line, page.rows).1).fold(0, u64::saturating_add);
         let heading = page.rows.heading();
         let times = match page.rows {
-            MemoryRows::Held(Moment::Peak | Moment::Asked) | MemoryRows::Temporary => "in calls",
+            MemoryRows::Held(Moment::Peak | Moment::Asked) => "in calls",
+            MemoryRows::Temporary | MemoryRows::Allocated => "a second",
             MemoryRows::Held(Moment::End) | MemoryRows::Leaks => "oldest",
         };
         let mut table = Table::new(&["Line", heading, "share", "allocations", "allocated in all", times])
             .optional(&[times, "allocated in all", "share"]);
         for line in &rows {
             let (allocations, of_bytes) = held(line, page.rows);
-            let time = if times == "oldest" { line.oldest_at_ns } else { Some(line.calls_ns) };
+            let last = match times {
+                "oldest" => line.oldest_at_ns.map(duration),
+                "a second" => self.rate(line, allocations).map(|rate| count(rate.round() as u64)),
+                _ => Some(duration(line.calls_ns)),
+            };
             table.row(vec![
                 String::new(),
                 bytes(of_bytes),
                 percent(of_bytes as f64 / total.max(1) as f64),
                 count(allocations),
                 bytes(line.allocated_bytes),
-                time.map_or_else(|| "-".to_owned(), duration),
+                last.unwrap_or_else(|| "-".to_owned()),
             ]);
         }
         let all = plural(rows.len() as u64, "line", "lines");
@@ -92,14 +112,31 @@ impl MemoryReport {
             text += &line;
             text.push('\n');
         }
-        text
+        text + &timelines::text(self, &rows, page.width) + &self.sizes()
+    }
+
+    /// Such allocations of a line in a second of its process's life.
+    fn rate(&self, line: &MemoryLineReport, allocations: u64) -> Option<f64> {
+        let life_ns = self.processes.iter().find(|process| process.pid == line.pid)?.life_ns;
+        (life_ns > 0).then(|| allocations as f64 * 1e9 / life_ns as f64)
+    }
+
+    /// How many allocations had at least so many bytes, and fewer than twice: `3 of 512 B, 64 of 1 MiB`.
+    fn sizes(&self) -> String {
+        let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
+        for size in self.processes.iter().flat_map(|process| &process.sizes) {
+            *sizes.entry(size.from_bytes).or_default() += size.allocations;
+        }
+        let all: Vec<String> =
+            sizes.iter().map(|(from, made)| format!("{} of {}", count(*made), bytes(*from))).collect();
+        format!("\nSizes, from a power of two to the next: {}\n", all.join(", "))
     }
 
     fn rows(&self, rows: MemoryRows) -> Vec<&MemoryLineReport> {
         match rows {
             MemoryRows::Leaks => self.leaks(),
             MemoryRows::Temporary => self.temporary(),
-            MemoryRows::Held(_) => {
+            MemoryRows::Held(_) | MemoryRows::Allocated => {
                 let has_any = |line: &&MemoryLineReport| held(line, rows).0 > 0;
                 let mut lines: Vec<_> = self.lines.iter().filter(has_any).collect();
                 lines.sort_by_key(|line| std::cmp::Reverse(held(line, rows).1));
@@ -115,9 +152,11 @@ fn held(line: &MemoryLineReport, rows: MemoryRows) -> (u64, u64) {
         // Memory of the host is no part of the peak.
         MemoryRows::Held(Moment::Peak) if !line.is_on_device() => (0, 0),
         MemoryRows::Held(Moment::Peak) => (line.peak_allocations, line.peak_bytes),
-        MemoryRows::Held(Moment::End) | MemoryRows::Leaks => (line.end_allocations, line.end_bytes),
+        MemoryRows::Held(Moment::End) => (line.end_allocations, line.end_bytes),
+        MemoryRows::Leaks => (line.leaked_allocations, line.leaked_bytes),
         MemoryRows::Held(Moment::Asked) => (line.at_allocations.unwrap_or(0), line.at_bytes.unwrap_or(0)),
         MemoryRows::Temporary => (line.temporary, line.temporary_bytes),
+        MemoryRows::Allocated => (line.allocations, line.allocated_bytes),
     }
 }
 
@@ -129,6 +168,7 @@ impl MemoryRows {
             MemoryRows::Held(Moment::Asked) => "then",
             MemoryRows::Leaks => "not freed",
             MemoryRows::Temporary => "freed at once",
+            MemoryRows::Allocated => "allocated",
         }
     }
 
@@ -137,6 +177,7 @@ impl MemoryRows {
             MemoryRows::Held(_) => "No memory was held then.",
             MemoryRows::Leaks => "All memory was freed.",
             MemoryRows::Temporary => "No memory was freed at once.",
+            MemoryRows::Allocated => "No memory was allocated.",
         }
     }
 }

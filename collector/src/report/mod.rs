@@ -22,8 +22,10 @@ mod json;
 mod kernels;
 mod lines;
 mod memory;
+mod memory_diff;
 mod memory_page;
 mod memory_state;
+mod memory_timelines;
 mod missing_times;
 mod modules;
 pub mod named;
@@ -74,8 +76,9 @@ pub use json::*;
 pub use lines::{ChargedReport, CodeLocation, LineReport, NoLineReport};
 pub use memory::{
     HolderReport, MemoryKindReport, MemoryLineReport, MemoryReport, ProcessMemoryReport, RefusalReport,
-    SizeReport, UnmatchedFreesReport,
+    SizeReport, TimelineReport, UnmatchedFreesReport, leaked_sites,
 };
+pub use memory_diff::{MemoryDiff, MemoryLineDiff, MemorySide};
 pub use memory_page::{MemoryPage, MemoryRows};
 pub use memory_state::{DeviceUseReport, PoolReport};
 pub use modules::{ModuleReport, ModulesReport, OutsideReport};

@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::aggregate::{Leaf, NO_DEVICE, StackKey, Stacks, Weight};
 use crate::export::by_stack::{self, ByStack, FrameNumbers};
 use crate::export::{Event, Format, FormatEntry, Target, Trace};
+use crate::memory::{Moment, NAMES};
 use crate::names::line_safe;
 use messages::{
     PprofFunction, PprofLabel, PprofLine, PprofLocation, PprofProfile, PprofSample, PprofValueType,
@@ -30,8 +31,17 @@ const TYPES: [(&str, &str); VALUES] = [
     ("bytes", "bytes"),
     ("calls", "count"),
     ("host_time", "nanoseconds"),
+    // These names are those of Go's heap profiles: `go tool pprof -inuse_space` asks for one.
+    ("alloc_objects", "count"),
+    ("alloc_space", "bytes"),
+    ("inuse_objects", "count"),
+    ("inuse_space", "bytes"),
+    ("peak_objects", "count"),
+    ("peak_space", "bytes"),
 ];
-const VALUES: usize = 5;
+const VALUES: usize = 11;
+/// How many values allocated memory has; they are the last ones.
+const OF_MEMORY: usize = 6;
 
 pub(super) const FORMAT: FormatEntry = FormatEntry {
     name: "pprof",
@@ -82,9 +92,10 @@ impl Format for Pprof {
         let sums = std::mem::take(&mut self.sums);
         let head = self.head(&sums, trace);
         self.write(&head)?;
-        self.samples(&sums.device, trace, |weight| [weight.count, weight.ns, 0, 0, 0])?;
-        self.samples(&sums.bytes, trace, |weight| [0, 0, weight.ns, 0, 0])?;
-        self.samples(&sums.host, trace, |weight| [0, 0, 0, weight.count, weight.ns])?;
+        self.samples(&sums.device, trace, |weight| values(0, [weight.count, weight.ns]))?;
+        self.samples(&sums.bytes, trace, |weight| values(2, [weight.ns]))?;
+        self.samples(&sums.host, trace, |weight| values(3, [weight.count, weight.ns]))?;
+        self.memory(trace)?;
         self.tables()?;
         self.out.flush()?;
         Ok(self.events)
@@ -103,6 +114,14 @@ impl Pprof {
             TYPES.map(|(name, unit)| PprofValueType { r#type: strings.of(name), unit: strings.of(unit) });
         let default = if sums.device.has_times() { "device_time" } else { "host_time" };
         let mut comments = sums.losses();
+        let not_followed: u64 =
+            trace.aggregates.memory.iter().map(|(_, memory)| memory.not_followed.count).sum();
+        if not_followed > 0 {
+            comments.push(format!("allocations beyond those that are followed: {not_followed}"));
+        }
+        if !trace.is_whole {
+            comments.push("memory is known of whole traces only".to_owned());
+        }
         trace.warnings.extend(comments.iter().cloned());
         comments.extend(trace.missing.iter().cloned());
         if trace.totals.simulated {
@@ -133,6 +152,37 @@ impl Pprof {
                 label: self.labels(trace, &key),
             };
             self.write(&PprofProfile { sample: vec![sample], ..PprofProfile::default() })?;
+        }
+        Ok(())
+    }
+
+    /// Writes a sample for each place that allocated: in all, what is live at the end, and at the peak of its
+    /// process.
+    fn memory(&mut self, trace: &mut Trace<'_>) -> io::Result<()> {
+        let aggregates = trace.aggregates;
+        if !trace.is_whole {
+            return Ok(());
+        }
+        for (number, memory) in aggregates.memory.iter() {
+            for site in memory.sites() {
+                let kind = NAMES.get(site.kind).copied().unwrap_or("unknown");
+                let mut frames = by_stack::frames_of_memory(trace, number, [site.stack, site.api], site.kind);
+                frames.reverse();
+                let [end, peak] = [Moment::End, Moment::Peak].map(|moment| memory.held(site, moment));
+                let held = [site.allocated, end, peak];
+                let of_memory: Vec<u64> = held.iter().flat_map(|held| [held.count, held.bytes]).collect();
+                let mut value = vec![0; VALUES - OF_MEMORY];
+                value.extend(of_memory.into_iter().map(to_signed));
+                let process = trace.process_name(number);
+                let label = [("process", &*process), ("memory", kind)].map(|(key, text)| PprofLabel {
+                    key: self.strings.of(key),
+                    str: self.strings.of(text),
+                    num: 0,
+                });
+                let location_id = frames.into_iter().map(|frame| self.frames.of(frame) as u64 + 1).collect();
+                let sample = PprofSample { location_id, value, label: label.into() };
+                self.write(&PprofProfile { sample: vec![sample], ..PprofProfile::default() })?;
+            }
         }
         Ok(())
     }
@@ -188,6 +238,15 @@ impl Pprof {
         }
         Ok(())
     }
+}
+
+/// Values with some of them set, from that one on.
+fn values<const N: usize>(first: usize, some: [u64; N]) -> [u64; VALUES] {
+    let mut values = [0; VALUES];
+    for (value, of) in values.iter_mut().skip(first).zip(some) {
+        *value = of;
+    }
+    values
 }
 
 fn to_signed(value: u64) -> i64 {

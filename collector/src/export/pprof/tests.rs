@@ -91,6 +91,28 @@ fn pprof_sums_are_those_of_the_report() {
 }
 
 #[test]
+fn pprof_has_memory_as_heap_profiles_have_it() {
+    // The recording of PyTorch frees nothing.
+    let exported = exported(&FORMAT, &recorded()[1]);
+    let read = Read::new(&exported);
+    let report = crate::report::Report::new(&exported.totals, &exported.aggregates);
+    let [process] = &report.memory.processes[..] else { panic!() };
+    let lines = &report.memory.lines;
+    let sum = |of: fn(&crate::report::MemoryLineReport) -> u64| lines.iter().map(of).sum::<u64>();
+    let expected = [
+        sum(|line| line.allocations),
+        sum(|line| line.allocated_bytes),
+        process.unfreed_allocations,
+        process.unfreed_bytes,
+        sum(|line| line.peak_allocations),
+        sum(|line| line.peak_bytes),
+    ];
+    assert_eq!([5, 6, 7, 8, 9, 10].map(|value| read.by_leaf(value).values().sum::<u64>()), expected);
+    assert!(expected.iter().all(|value| *value > 0));
+    assert_eq!(read.by_leaf(8).keys().collect::<Vec<_>>(), ["device", "pinned"]);
+}
+
+#[test]
 fn pprof_samples_are_labelled() {
     let read = Read::new(&exported(&FORMAT, &recorded()[1]));
     let all: Vec<_> = read.0.sample.iter().map(|sample| read.labels(sample)).collect();

@@ -108,15 +108,15 @@ impl Report {
         let leaks = self.memory.leaks();
         let mut label = "Not freed";
         for line in leaks.iter().take(LEAKS_SHOWN) {
-            let held = plural(line.end_allocations, "allocation", "allocations");
+            let held = plural(line.leaked_allocations, "allocation", "allocations");
             let oldest = match line.oldest_at_ns {
-                Some(at_ns) if line.end_allocations >= REPEATED_MIN => {
+                Some(at_ns) if line.leaked_allocations >= REPEATED_MIN => {
                     format!(", the oldest made after {}", duration(at_ns))
                 }
                 _ => String::new(),
             };
             let name = line.text(page.width);
-            let text = format!("{name}: {} in {held}{oldest}", bytes(line.end_bytes));
+            let text = format!("{name}: {} in {held}{oldest}", bytes(line.leaked_bytes));
             page.fact(label, &line_safe(&text));
             label = "";
         }
@@ -124,6 +124,13 @@ impl Report {
             page.fact(
                 "",
                 &format!("and {}: gputrace memory --leaks", plural(more as u64, "more line", "more lines")),
+            );
+        }
+        if let Some((kept, libraries)) = self.memory.kept() {
+            let held = plural(kept.count, "allocation", "allocations");
+            page.fact(
+                "Kept",
+                &format!("{} in {held}, which {libraries} keeps to the end", bytes(kept.bytes)),
             );
         }
     }

@@ -1,0 +1,234 @@
+//! `torch-snapshot`: the memory of one process as PyTorch writes it of its own allocator, for the viewer at
+//! pytorch.org/memory_viz and other readers of that format.
+//!
+//! Each allocation of the driver is a segment of one block. Of several processes, the one with the
+//! highest peak is written.
+
+mod history;
+mod pickle;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter, Write};
+
+use rustc_hash::FxHashMap;
+
+use crate::export::by_stack::{ViewerFrame, frames_of_memory};
+use crate::export::{Event, Format, FormatEntry, Target, Trace};
+use history::{Action, MemoryHistory, MemoryStep};
+use pickle::{Memo, Pickle};
+
+pub(super) const FORMAT: FormatEntry = FormatEntry {
+    name: "torch-snapshot",
+    about: "device memory of one process, for pytorch.org/memory_viz",
+    target: Target::Stream,
+    open: |destination| {
+        Ok(Box::new(TorchSnapshot { out: Some(destination.stream()?), processes: BTreeMap::new() }))
+    },
+};
+
+/// Segments of at least so many bytes are PyTorch's large ones.
+const LARGE_BYTES: u64 = 2 << 20;
+
+struct TorchSnapshot {
+    out: Option<Box<dyn Write>>,
+    processes: BTreeMap<u32, MemoryHistory>,
+}
+
+impl Format for TorchSnapshot {
+    fn event(&mut self, event: Event<'_>, _: &mut Trace<'_>) -> io::Result<()> {
+        if let Event::Call(call, definitions) = event {
+            self.processes.entry(call.process).or_default().add(call, definitions);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, trace: &mut Trace<'_>) -> io::Result<u64> {
+        let Some(out) = self.out.take() else { return Ok(0) };
+        let peak =
+            |number: u32| trace.aggregates.memory.process(number).map_or(0, |memory| memory.peak.bytes);
+        let mut using: Vec<u32> = self.processes.keys().copied().filter(|number| peak(*number) > 0).collect();
+        using.sort_by_key(|number| std::cmp::Reverse(peak(*number)));
+        let number = using.first().copied().unwrap_or(0);
+        let mut history = self.processes.remove(&number).unwrap_or_default();
+        if let [first, _, ..] = using[..] {
+            trace.warnings.push(format!(
+                "of {} processes with memory, {} is in the snapshot: choose with --filter process=PID",
+                using.len(),
+                trace.process_name(first)
+            ));
+        }
+        let entries = history.finish();
+        for (lost, what) in [
+            (history.dropped, "earlier allocations and frees are not in device_traces"),
+            (history.not_followed, "allocations beyond those that are followed are left out"),
+        ] {
+            if lost > 0 {
+                trace.warnings.push(format!("{lost} {what}"));
+            }
+        }
+        let mut writer = SnapshotWriter {
+            pickle: Pickle::new(BufWriter::with_capacity(1 << 16, out))?,
+            total_bytes: device_bytes(trace, number),
+            number,
+            trace,
+            keys: FxHashMap::default(),
+            frames: FxHashMap::default(),
+            stacks: FxHashMap::default(),
+        };
+        writer.snapshot(&history, &entries)?;
+        writer.pickle.end()?.flush()?;
+        Ok(entries.len() as u64)
+    }
+}
+
+/// The memory of the process's only device; 0 where it has several, for no call says which.
+fn device_bytes(trace: &Trace<'_>, number: u32) -> u64 {
+    let mut devices = trace.process(number).into_iter().flat_map(|process| process.definitions.devices());
+    devices.next().filter(|_| devices.next().is_none()).map_or(0, |device| device.total_memory_bytes)
+}
+
+struct SnapshotWriter<'t, 'a> {
+    pickle: Pickle<BufWriter<Box<dyn Write>>>,
+    trace: &'t mut Trace<'a>,
+    number: u32,
+    total_bytes: u64,
+    /// What was written before, to be named again.
+    keys: FxHashMap<&'static str, Memo>,
+    frames: FxHashMap<ViewerFrame, Memo>,
+    stacks: FxHashMap<(u32, u32, usize), Memo>,
+}
+
+impl SnapshotWriter<'_, '_> {
+    fn snapshot(&mut self, history: &MemoryHistory, entries: &[MemoryStep]) -> io::Result<()> {
+        self.pickle.begin_dict()?;
+        self.key("segments")?;
+        self.pickle.begin_list()?;
+        history.live.values().try_for_each(|live| self.segment(live))?;
+        self.pickle.end_list()?;
+        // One list a device; all that is known is in the first.
+        self.key("device_traces")?;
+        self.pickle.begin_list()?;
+        self.pickle.begin_list()?;
+        entries.iter().try_for_each(|entry| self.entry(entry))?;
+        self.pickle.end_list()?;
+        self.pickle.end_list()?;
+        self.key("allocator_settings")?;
+        self.pickle.begin_dict()?;
+        self.pickle.end_dict()?;
+        self.key("external_annotations")?;
+        self.pickle.begin_list()?;
+        self.pickle.end_list()?;
+        self.pickle.end_dict()
+    }
+
+    fn segment(&mut self, live: &MemoryStep) -> io::Result<()> {
+        self.pickle.begin_dict()?;
+        self.numbers(&[("device", 0), ("address", address(live)), ("total_size", live.bytes)])?;
+        self.numbers(&[("allocated_size", live.bytes), ("active_size", live.bytes)])?;
+        self.numbers(&[("requested_size", live.bytes), ("stream", 0)])?;
+        self.word("segment_type", if live.bytes >= LARGE_BYTES { "large" } else { "small" })?;
+        self.key("segment_pool_id")?;
+        self.pickle.number(0)?;
+        self.pickle.number(0)?;
+        self.pickle.pair()?;
+        self.key("is_expandable")?;
+        self.pickle.flag(false)?;
+        self.key("frames")?;
+        self.stack(live)?;
+        self.key("blocks")?;
+        self.pickle.begin_list()?;
+        self.pickle.begin_dict()?;
+        self.numbers(&[("address", address(live)), ("size", live.bytes), ("requested_size", live.bytes)])?;
+        self.word("state", "active_allocated")?;
+        self.key("frames")?;
+        self.stack(live)?;
+        self.pickle.end_dict()?;
+        self.pickle.end_list()?;
+        self.pickle.end_dict()
+    }
+
+    /// An allocation is that of a segment and of its block, and so is a free.
+    fn entry(&mut self, entry: &MemoryStep) -> io::Result<()> {
+        let actions: &[&'static str] = match entry.action {
+            Action::Allocated => &["segment_alloc", "alloc"],
+            Action::Freed => &["free_completed", "segment_free"],
+            Action::Refused => &["oom"],
+        };
+        for action in actions {
+            self.pickle.begin_dict()?;
+            self.word("action", action)?;
+            match entry.action {
+                Action::Refused => {
+                    let free = self.total_bytes.saturating_sub(entry.held_bytes);
+                    self.numbers(&[("device_free", free)])?;
+                }
+                _ => self.numbers(&[("addr", address(entry))])?,
+            }
+            let time_us = self.trace.unix_ns(self.number, entry.at_ns) / 1_000;
+            self.numbers(&[("size", entry.bytes), ("stream", 0), ("time_us", time_us)])?;
+            self.key("frames")?;
+            self.stack(entry)?;
+            self.pickle.end_dict()?;
+        }
+        Ok(())
+    }
+
+    /// The frames of the line that allocated, innermost first; written once for each stack.
+    fn stack(&mut self, entry: &MemoryStep) -> io::Result<()> {
+        let key = (entry.stack, entry.api, entry.kind);
+        if let Some(memo) = self.stacks.get(&key) {
+            return self.pickle.again(*memo);
+        }
+        let frames = frames_of_memory(self.trace, self.number, [entry.stack, entry.api], entry.kind);
+        self.pickle.begin_list()?;
+        frames.into_iter().rev().try_for_each(|frame| self.frame(frame))?;
+        self.pickle.end_list()?;
+        self.stacks.insert(key, self.pickle.memoize()?);
+        Ok(())
+    }
+
+    fn frame(&mut self, frame: ViewerFrame) -> io::Result<()> {
+        if let Some(memo) = self.frames.get(&frame) {
+            return self.pickle.again(*memo);
+        }
+        self.pickle.begin_dict()?;
+        self.key("name")?;
+        self.pickle.text(&frame.name)?;
+        self.key("filename")?;
+        self.pickle.text(&frame.path)?;
+        self.numbers(&[("line", frame.line.into())])?;
+        self.pickle.end_dict()?;
+        self.frames.insert(frame, self.pickle.memoize()?);
+        Ok(())
+    }
+
+    fn numbers(&mut self, values: &[(&'static str, u64)]) -> io::Result<()> {
+        for (key, value) in values {
+            self.key(key)?;
+            self.pickle.number(*value)?;
+        }
+        Ok(())
+    }
+
+    fn word(&mut self, key: &'static str, value: &'static str) -> io::Result<()> {
+        self.key(key)?;
+        self.key(value)
+    }
+
+    /// A text of the format, written once.
+    fn key(&mut self, text: &'static str) -> io::Result<()> {
+        if let Some(memo) = self.keys.get(text) {
+            return self.pickle.again(*memo);
+        }
+        self.pickle.text(text)?;
+        self.keys.insert(text, self.pickle.memoize()?);
+        Ok(())
+    }
+}
+
+/// Of virtual memory and arrays it is the handle: their addresses are not in the call.
+fn address(entry: &MemoryStep) -> u64 {
+    entry.key.map_or(0, |(_, address)| address)
+}
