@@ -99,7 +99,10 @@ def modules(bench, script):
 def run(bench):
     script = bench.script("torch_insight.py")
     path = next(part for part in script if str(part).endswith("torch_insight.py"))
+    wants = lambda name: not bench.only or name in bench.only  # noqa: E731
     for fault, rules, marks in FAULTS:
+        if not wants(fault):
+            continue
         broken = findings(bench, fault, [*script, fault])
         if broken is None:
             continue
@@ -118,14 +121,15 @@ def run(bench):
             gained, said = broken.loop_s - mended.loop_s, first["saves_ns"] / 1e9
             detail = f"by the stopwatch {gained:.4f} s of {broken.loop_s:.4f}, {said:.4f} s by the finding; from first to last operation {broken.whole['span_ns'] / 1e9:.4f} s"
             bench.check(f"{fault}-gain", said > 0 and GAIN_MIN <= gained / said <= GAIN_MAX, detail)
-    busy = findings(bench, "busy", [*script, "busy"])
+    busy = findings(bench, "busy", [*script, "busy"]) if wants("busy") else None
     if busy is not None:
         bench.check("busy-none", not busy.found, f"{brief(busy.found)}; busy {busy.whole['busy_ns'] / max(busy.whole['span_ns'], 1):.1%}")
-    llama = findings(bench, "llama", [*script, "llama"])
+    llama = findings(bench, "llama", [*script, "llama"]) if wants("llama") else None
     if llama is not None:
         found = llama.found
         first = found[0]["rule"] if found else "none"
         bench.check("llama-first", first == "launch_bound", f"{brief(found)}: {found[0]['title'][:TITLE_CHARACTERS] if found else ''}")
         lines = [f"{line['file']}:{line['line']}" for line in found[0]["lines"]] if found else []
         bench.check("llama-line", f"torch_insight.py:{line_of(path, 'decode')}" in lines, f"names {lines}")
-    modules(bench, script)
+    if wants("modules"):
+        modules(bench, script)
