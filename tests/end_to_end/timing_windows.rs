@@ -339,3 +339,20 @@ fn budgets_that_make_no_sense_are_refused() {
         assert!(ended.stderr.contains(why), "{options:?}: {}", ended.stderr);
     }
 }
+
+/// What a real device does by default.
+#[test]
+fn windows_are_refused_on_a_real_device() {
+    for options in [["--device-times", "windows"], ["--budget", "2%"]] {
+        let run = run_with(&options, compiled("windows", Link::Driver)).env("GPUTRACE_EXPERIMENTAL", "none");
+        let traced = run.arg("1").arg("300").succeed();
+        let report = traced.report();
+        expect_exact_counts(&report, own(&traced));
+        assert_eq!(count(&report, "timed_operations"), 0, "{report:#}");
+        assert!(
+            traced.ended.stderr.contains("device times in windows are refused"),
+            "{}",
+            traced.ended.stderr
+        );
+    }
+}

@@ -130,6 +130,10 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
 /// it returns true. Where CUPTI is not used, there is nothing to switch.
 pub fn switch_times(session: &'static Session, wanted: TimesSetting) -> bool {
     let Some(root) = root::of_tracer() else { return true };
+    if wanted == TimesSetting::Windows && !windows::are_allowed() {
+        // Nothing changes, and the collector sees that the setting is not in force.
+        return true;
+    }
     // A hook that switches now is done by the next turn, and so is a pause, after some.
     let Some(mut switching) = Switching::try_take() else { return false };
     if windows::are_active(session) {

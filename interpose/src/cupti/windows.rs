@@ -48,6 +48,25 @@ static ACTIVE_FOR: AtomicU32 = AtomicU32::new(0);
 /// Whether CUPTI is flushed for the records of a window.
 static FLUSHES: AtomicBool = AtomicBool::new(true);
 
+/// Whether the session may run by windows at all.
+static ARE_ALLOWED: AtomicBool = AtomicBool::new(false);
+
+pub const REFUSED: &[u8] =
+    b"device times in windows are refused: libcupti was seen to crash PyTorch programs whose \
+    device times are switched often; host times only. GPUTRACE_EXPERIMENTAL=windows takes that risk";
+
+/// Called at the session's begin.
+pub fn allow(are_allowed: bool) {
+    ARE_ALLOWED.store(are_allowed, Ordering::Relaxed);
+}
+
+/// Whether windows are allowed: on a simulated device, or where the user takes the risk. Switching the kinds some
+/// hundred times crashed libcupti 13.0's own thread in PyTorch programs, with and without this library
+/// (`scripts/bench-cupti-switch --torch`).
+pub fn are_allowed() -> bool {
+    ARE_ALLOWED.load(Ordering::Relaxed)
+}
+
 /// How long the machine waits where somebody else switches, or the session is paused.
 const RETRY_NS: u64 = 1_000_000;
 const PAUSED_NS: u64 = 20_000_000;

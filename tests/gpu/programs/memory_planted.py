@@ -73,11 +73,13 @@ def fragmentation():
     kept = []
     for _ in range(TURNS // 4):
         here("fragmentation")
-        large = torch.empty(18 << 20, dtype=torch.uint8, device="cuda")
-        kept.append(torch.empty(1100 << 10, dtype=torch.uint8, device="cuda"))
+        large, small = (torch.empty(size, dtype=torch.uint8, device="cuda") for size in (18 << 20, 1100 << 10))
+        kept.append(small)
         del large
+    # Without a kernel nothing says that PyTorch is at work.
+    kept[0].zero_()
     del kept[::2]
-    torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+    torch.empty(24 << 20, dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()
 
 
