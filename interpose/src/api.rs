@@ -437,11 +437,12 @@ hooks! {
         [cuMemPoolImportPointer 11020 legacy]
     cuDeviceGetDefaultMemPool(out: *mut Handle, device: Device) => (|cx| pool::named(cx, op::LOOK_UP, out, 0))
         [cuDeviceGetDefaultMemPool 11020 legacy]
-    cuMemGetDefaultMemPool(out: *mut Handle, location: *mut c_void, kind: c_uint) => (|cx| pool::named(cx, op::LOOK_UP, out, 0))
+    cuMemGetDefaultMemPool(out: *mut Handle, location: *mut c_void, kind: c_uint)
+        => (|cx| pool::default_of(cx, out, location, kind))
         [cuMemGetDefaultMemPool 13000 legacy]
     cuDeviceSetMemPool(device: Device, pool: Handle) => (|cx| pool::changed(cx, op::SET_CURRENT, pool, 0))
         [cuDeviceSetMemPool 11020 legacy]
-    cuMemSetMemPool(location: *mut c_void, kind: c_uint, pool: Handle) => (|cx| pool::changed(cx, op::SET_CURRENT, pool, 0))
+    cuMemSetMemPool(location: *mut c_void, kind: c_uint, pool: Handle) => (|cx| pool::made_default(cx, location, kind, pool))
         [cuMemSetMemPool 13000 legacy]
 
     // --- waits

@@ -256,7 +256,7 @@ impl Collector {
                     self.at = At::Unheard;
                     return;
                 }
-                Received::Message(head, text) if head.kind == kind::SAY => stderr::raw(text),
+                Received::Message(head, text) if head.kind == kind::SAY => stderr::raw_if_ready(text),
                 Received::Message(head, _) if head.kind == kind::WELCOME => {
                     session.connection().apply_welcome(head.value);
                     if self.gone_since_ns.take().is_some() {

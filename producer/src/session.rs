@@ -546,8 +546,11 @@ impl Session {
         loop {
             let (kind, length) = match self.socket().receive(100, packet) {
                 Received::Message(head, text) if head.kind == handshake::kind::SAY => {
-                    crate::stderr::raw(text);
-                    continue;
+                    crate::stderr::raw_if_ready(text);
+                    if goes_on() {
+                        continue;
+                    }
+                    return None;
                 }
                 Received::Message(head, text) => (head.kind, text.len()),
                 Received::Nothing if goes_on() => continue,

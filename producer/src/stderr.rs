@@ -68,6 +68,16 @@ pub fn line(parts: &[&[u8]]) {
     raw(buffer.get(..length).unwrap_or_default());
 }
 
+/// Writes the collector's text if that cannot block: a pipe that is ready has room for its smallest page. What is
+/// not written is in the report.
+pub fn raw_if_ready(bytes: &[u8]) {
+    let _errno = KeepErrno::new();
+    let mut descriptors = [libc::pollfd { fd: STANDARD_ERROR, events: libc::POLLOUT, revents: 0 }];
+    if is_ours() && system::poll(&mut descriptors, 0) == 1 && descriptors[0].revents & libc::POLLOUT != 0 {
+        raw(bytes);
+    }
+}
+
 /// Writes bytes as they are.
 pub fn raw(mut bytes: &[u8]) {
     let _errno = KeepErrno::new();

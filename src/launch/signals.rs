@@ -301,7 +301,8 @@ pub fn is_end_wanted() -> bool {
     END_WANTED.load(Ordering::Relaxed)
 }
 
-/// Sleeps for that time, or until a signal comes. A signal just before it sleeps is seen after that time only.
+/// Sleeps for that time, or until a signal comes. A signal just before it sleeps is seen after that time
+/// only.
 pub fn sleep(limit: Duration) {
     let limit_ms = c_int::try_from(limit.as_millis()).unwrap_or(c_int::MAX);
     // SAFETY: no descriptors, so poll reads no memory of ours.

@@ -138,7 +138,7 @@ fn collector_that_never_stops_talking_is_not_noticed() {
     let texts = [b"x".repeat(TEXT_MAX), b"short".to_vec(), Vec::new()];
     let (said, _) = run_beside(move |peer| {
         for _ in 0..50 {
-            for (text, kind) in texts.iter().zip([kind::DONE, 19, 0xffff_ffff]) {
+            for (text, kind) in texts.iter().zip([kind::DONE, 20, 0xffff_ffff]) {
                 say(peer, &message(kind, u64::MAX, text));
             }
             say(peer, &message(kind::WELCOME, welcome::TAKEOVER, b""));

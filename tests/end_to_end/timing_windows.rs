@@ -350,7 +350,7 @@ fn windows_are_refused_on_a_real_device() {
         expect_exact_counts(&report, own(&traced));
         assert_eq!(count(&report, "timed_operations"), 0, "{report:#}");
         assert!(
-            traced.ended.stderr.contains("device times in windows are refused"),
+            traced.ended.stderr.contains("device times in windows, which a budget needs too, are refused"),
             "{}",
             traced.ended.stderr
         );

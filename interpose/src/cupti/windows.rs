@@ -52,7 +52,7 @@ static FLUSHES: AtomicBool = AtomicBool::new(true);
 static ARE_ALLOWED: AtomicBool = AtomicBool::new(false);
 
 pub const REFUSED: &[u8] =
-    b"device times in windows are refused: libcupti was seen to crash PyTorch programs whose \
+    b"device times in windows, which a budget needs too, are refused: libcupti was seen to crash PyTorch programs whose \
     device times are switched often; host times only. GPUTRACE_EXPERIMENTAL=windows takes that risk";
 
 /// Called at the session's begin.
@@ -60,8 +60,8 @@ pub fn allow(are_allowed: bool) {
     ARE_ALLOWED.store(are_allowed, Ordering::Relaxed);
 }
 
-/// Whether windows are allowed: on a simulated device, or where the user takes the risk. Switching the kinds some
-/// hundred times crashed libcupti 13.0's own thread in PyTorch programs, with and without this library
+/// Whether windows are allowed: on a simulated device, or where the user takes the risk. Switching the kinds
+/// some hundred times crashed libcupti 13.0's own thread in PyTorch programs, with and without this library
 /// (`scripts/bench-cupti-switch --torch`).
 pub fn are_allowed() -> bool {
     ARE_ALLOWED.load(Ordering::Relaxed)

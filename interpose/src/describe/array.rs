@@ -5,11 +5,13 @@ use core::ffi::c_uint;
 use cupti_sys::driver::CUDA_ARRAY3D_DESCRIPTOR_v2 as Deep;
 use gputrace_wire::call::memory;
 
+use super::given;
 use super::memory::allocated;
 use crate::hook::description::{Context, Description};
 use crate::symbols::driver::Handle;
 
 /// `CUDA_ARRAY_DESCRIPTOR`.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Flat {
     width: usize,
@@ -26,8 +28,8 @@ const WITHOUT_MEMORY: c_uint = 0x40 | 0x80;
 const LEVELS_MAX: u32 = 32;
 
 pub fn created(cx: &Context, out: *const Handle, what: *const Flat) -> Description {
-    // SAFETY: the original was given the same pointer and reads it; null is its error.
-    let bytes = unsafe { what.as_ref() }
+    // SAFETY: the call's own argument.
+    let bytes = unsafe { given(cx, what) }
         .map_or(0, |what| size([what.width, what.height, 1], bits(what.format, what.channels)));
     allocated(cx, memory::ARRAY, bytes, out.cast(), None)
 }
@@ -35,7 +37,7 @@ pub fn created(cx: &Context, out: *const Handle, what: *const Flat) -> Descripti
 /// `levels` is 1 for an array.
 pub fn deep_created(cx: &Context, out: *const Handle, what: *const Deep, levels: c_uint) -> Description {
     // SAFETY: as above.
-    let bytes = unsafe { what.as_ref() }.map_or(0, |what| of_levels(what, levels));
+    let bytes = unsafe { given(cx, what) }.map_or(0, |what| of_levels(&what, levels));
     allocated(cx, memory::ARRAY, bytes, out.cast(), None)
 }
 
@@ -45,7 +47,10 @@ fn of_levels(what: &Deep, levels: u32) -> usize {
     }
     let bits = bits(what.Format.0, what.NumChannels);
     let has_layers = what.Flags & (LAYERED | CUBEMAP) != 0;
-    (0..levels.min(LEVELS_MAX)).fold(0usize, |sum, level| {
+    // The driver makes at least one level, and none beyond the one whose sides are all 1.
+    let longest = what.Width.max(what.Height).max(if has_layers { 0 } else { what.Depth }).max(1);
+    let levels = levels.clamp(1, (longest.ilog2() + 1).min(LEVELS_MAX));
+    (0..levels).fold(0usize, |sum, level| {
         let halved = |side: usize| side.checked_shr(level).unwrap_or(0).max(1);
         let depth = if has_layers { what.Depth.max(1) } else { halved(what.Depth) };
         sum.saturating_add(size([halved(what.Width), halved(what.Height), depth], bits))

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int};
 use gputrace_wire::call::{Detail, Memory, MemoryState, memory, operation};
 use gputrace_wire::cell::{flag, kind};
 
-use super::{sync, written};
+use super::{given, sync, written};
 use crate::hook::description::{Context, Description, On};
 use crate::symbols::driver::{DevicePointer, Handle};
 
@@ -17,6 +17,7 @@ pub struct IpcHandle {
 }
 
 /// The beginning of `CUmemAllocationProp`.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Properties {
     _kind: c_int,
@@ -80,8 +81,8 @@ pub fn stated(operation: u8, object: u64, value: u64) -> Description {
 /// Physical memory: of a device, or of the host, where NCCL has its buffers.
 pub fn created(cx: &Context, out: *const u64, bytes: usize, what: *const Properties) -> Description {
     const HOST: core::ops::RangeInclusive<c_int> = 2..=4;
-    // SAFETY: the original was given the same pointer and reads it; null is its error.
-    let is_of_host = unsafe { what.as_ref() }.is_some_and(|what| HOST.contains(&what.location));
+    // SAFETY: the call's own argument.
+    let is_of_host = unsafe { given(cx, what) }.is_some_and(|what| HOST.contains(&what.location));
     allocated(cx, if is_of_host { memory::PINNED } else { memory::VIRTUAL }, bytes, out, None)
 }
 

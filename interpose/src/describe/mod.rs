@@ -16,6 +16,23 @@ pub mod pool;
 pub mod sync;
 
 use crate::hook::description::Context;
+use crate::symbols::driver::Status;
+
+/// CUDA_ERROR_OUT_OF_MEMORY.
+const OUT_OF_MEMORY: Status = 2;
+
+/// Reads what the program gave the original by a pointer; `None` if the original may not have read it. A call that
+/// lacks memory has read what it was asked for.
+///
+/// # Safety
+/// `given` is null or the pointer to a `T` that was given to the call that the context describes.
+pub unsafe fn given<T: Copy>(cx: &Context, given: *const T) -> Option<T> {
+    if given.is_null() || !(cx.succeeded() || cx.status == OUT_OF_MEMORY) {
+        return None;
+    }
+    // SAFETY: the driver has just read the same bytes. C promises no alignment.
+    Some(unsafe { given.read_unaligned() })
+}
 
 /// Reads a value that the original wrote through an out pointer.
 ///

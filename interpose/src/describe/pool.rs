@@ -1,12 +1,12 @@
 //! Memory pools: made, destroyed, trimmed, and what they may keep.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 
 use cupti_sys::driver::CUmemPoolProps_v1 as Properties;
 use gputrace_wire::call::{Detail, Memory, memory, operation};
 
 use super::memory::{allocated, stated};
-use super::{sync, written};
+use super::{given, sync, written};
 use crate::hook::description::{Context, Description};
 use crate::symbols::driver::{DevicePointer, Handle};
 
@@ -32,8 +32,8 @@ pub fn allocated_from(
 }
 
 pub fn created(cx: &Context, out: *const Handle, properties: *const Properties) -> Description {
-    // SAFETY: the original was given the same pointer and reads it; null is its error.
-    let most = unsafe { properties.as_ref() }.map_or(0, |properties| properties.maxSize);
+    // SAFETY: the call's own argument.
+    let most = unsafe { given(cx, properties) }.map_or(0, |properties| properties.maxSize);
     named(cx, operation::CREATE, out, most as u64)
 }
 
@@ -42,6 +42,36 @@ pub fn named(cx: &Context, operation: u8, out: *const Handle, value: u64) -> Des
     // SAFETY: the call's own out pointer.
     let pool = unsafe { written(cx, out) }.map_or(0, |pool| pool as u64);
     stated(operation, pool, value)
+}
+
+/// Whether a location and a kind of allocation are those of a device's own memory, which calls without a pool
+/// allocate from.
+fn is_of_device(cx: &Context, location: *const c_void, allocation: c_uint) -> bool {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`, the location's first field, and `CU_MEM_ALLOCATION_TYPE_PINNED`.
+    const DEVICE: c_int = 1;
+    const PINNED: c_uint = 1;
+    // SAFETY: the call's own argument, which begins with the type.
+    allocation == PINNED && unsafe { given(cx, location.cast::<c_int>()) } == Some(DEVICE)
+}
+
+/// The pool that a place has by default.
+pub fn default_of(
+    cx: &Context,
+    out: *const Handle,
+    location: *const c_void,
+    allocation: c_uint,
+) -> Description {
+    let is_own = is_of_device(cx, location, allocation);
+    named(cx, if is_own { operation::LOOK_UP } else { operation::CREATE }, out, 0)
+}
+
+/// The pool of a place from now on. Of the host's and of managed pools, calls without a pool do not allocate.
+pub fn made_default(cx: &Context, location: *const c_void, allocation: c_uint, pool: Handle) -> Description {
+    if is_of_device(cx, location, allocation) {
+        changed(cx, operation::SET_CURRENT, pool, 0)
+    } else {
+        sync::other(cx, operation::SET_CURRENT, 0)
+    }
 }
 
 pub fn changed(_: &Context, operation: u8, pool: Handle, value: u64) -> Description {

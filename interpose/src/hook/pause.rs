@@ -5,7 +5,7 @@
 use gputrace_producer::hook_state::{HookState, Recording, Timing};
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
-use gputrace_wire::call::{Call, Detail};
+use gputrace_wire::call::{Call, Detail, operation};
 use gputrace_wire::cell::{flag, kind};
 use gputrace_wire::counter::Counter;
 
@@ -33,6 +33,12 @@ pub fn passes_over(session: &'static Session, slot: &Slot, description: &Descrip
         (kind::COPY, _) => (Counter::PausedCopies, 1),
         (kind::FILL, _) => (Counter::PausedFills, 1),
         (kind::WAIT, _) => (Counter::PausedWaits, 1),
+        // Programs poll these, and nothing that comes later depends on them.
+        (kind::MEMORY, Detail::MemoryState(state))
+            if matches!(state.operation, operation::QUERY | operation::RESERVED) =>
+        {
+            return true;
+        }
         _ => return false,
     };
     session.count(counter, count.into());
