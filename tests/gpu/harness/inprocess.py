@@ -26,7 +26,6 @@ STATES = {
     "hooks with stacks": {**OFF, "stacks": "python"},
     "full without stacks": {**OFF, "device-times": "on"},
     "full": {**OFF, "device-times": "on", "stacks": "python"},
-    "windows": {**OFF, "device-times": "windows", "stacks": "python"},
     "torch-ops": {**OFF, "device-times": "on", "stacks": "python", "torch-ops": "on"},
     "native": {**OFF, "device-times": "on", "stacks": "python,native"},
 }
