@@ -68,8 +68,8 @@ pub fn line(parts: &[&[u8]]) {
     raw(buffer.get(..length).unwrap_or_default());
 }
 
-/// Writes the collector's text if that cannot block: a pipe that is ready has room for its smallest page. What is
-/// not written is in the report.
+/// Writes the collector's text if that cannot block: a pipe that is ready has room for a page. What is not
+/// written is in the report.
 pub fn raw_if_ready(bytes: &[u8]) {
     let _errno = KeepErrno::new();
     let mut descriptors = [libc::pollfd { fd: STANDARD_ERROR, events: libc::POLLOUT, revents: 0 }];

@@ -21,8 +21,8 @@ use crate::symbols::driver::Status;
 /// CUDA_ERROR_OUT_OF_MEMORY.
 const OUT_OF_MEMORY: Status = 2;
 
-/// Reads what the program gave the original by a pointer; `None` if the original may not have read it. A call that
-/// lacks memory has read what it was asked for.
+/// Reads what the program gave the original by a pointer; `None` if the original may not have read it. A call
+/// that lacks memory has read what it was asked for.
 ///
 /// # Safety
 /// `given` is null or the pointer to a `T` that was given to the call that the context describes.
