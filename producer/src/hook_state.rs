@@ -1,10 +1,10 @@
 //! What hooks do with calls, in one word, which a hook reads once before the call and once after it.
 //!
 //! ```text
-//!  bit 31 … 8  7  6         5         4 3      2                1 0
-//!     ┌──────┬──┬─────────┬─────────┬────────┬────────────────┬───────────┐
-//!     │window│0 │no native│no python│ Timing │counts launches │ Recording │
-//!     └──────┴──┴─────────┴─────────┴────────┴────────────────┴───────────┘
+//!  bit 31 … 8  7           6         5         4 3      2                1 0
+//!     ┌──────┬───────────┬─────────┬─────────┬────────┬────────────────┬───────────┐
+//!     │window│times moves│no native│no python│ Timing │counts launches │ Recording │
+//!     └──────┴───────────┴─────────┴─────────┴────────┴────────────────┴───────────┘
 //! ```
 //!
 //! 0 stands for all: everything is recorded, with device times and with all frames. The window is that of
@@ -42,6 +42,7 @@ const TIMING_SHIFT: u32 = 3;
 const TIMING: u32 = 3 << TIMING_SHIFT;
 const NO_PYTHON: u32 = 32;
 const NO_NATIVE: u32 = 64;
+const TIMES_MOVES: u32 = 128;
 const WINDOW_SHIFT: u32 = 8;
 const WINDOW: u32 = !0 << WINDOW_SHIFT;
 /// The largest window that the word can hold.
@@ -92,6 +93,11 @@ impl HookState {
         self.0 & COUNTS_LAUNCHES != 0
     }
 
+    /// Whether copies and fills get device times whatever the timing is.
+    pub fn times_moves(self) -> bool {
+        self.0 & TIMES_MOVES != 0
+    }
+
     #[inline(always)]
     pub fn has_python(self) -> bool {
         self.0 & NO_PYTHON == 0
@@ -105,6 +111,11 @@ impl HookState {
     #[must_use]
     pub fn with_recording(self, recording: Recording) -> HookState {
         HookState(self.0 & !RECORDING | recording as u32)
+    }
+
+    #[must_use]
+    pub fn with_times_moves(self, times: bool) -> HookState {
+        HookState(self.0 & !TIMES_MOVES | if times { TIMES_MOVES } else { 0 })
     }
 
     /// In no window.
@@ -150,6 +161,9 @@ mod tests {
         assert_eq!((state.recording(), state.timing()), (Recording::Marked, Timing::On));
         let state = state.with_counts_launches(false).with_frames(Frames { python: true, native: true });
         assert_eq!(state.with_recording(Recording::On).to_word(), 0);
+        let with_moves = state.with_times_moves(true).with_timing(Timing::Off).in_window(3);
+        assert!(with_moves.times_moves() && !with_moves.with_times_moves(false).times_moves());
+        assert_eq!(with_moves.with_times_moves(false), state.in_window(3));
         assert!(
             !state.is_untimed_at_either(state) && state.is_untimed_at_either(state.with_timing(Timing::Off))
         );

@@ -270,6 +270,11 @@ impl Session {
         self.change_hooks(|state| state.with_timing(timing));
     }
 
+    /// Whether copies and fills get device times whatever the timing is. Called as [`Session::set_timing`] is.
+    pub fn set_times_moves(&self, times: bool) {
+        self.change_hooks(|state| state.with_times_moves(times));
+    }
+
     /// Begins a window of device times; [`Session::set_timing`] ends it.
     pub fn begin_window(&self, window: u32) {
         self.change_hooks(|state| state.in_window(window));

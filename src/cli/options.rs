@@ -96,14 +96,13 @@ impl Setting {
 }
 
 /// In the order of the help pages.
-pub static SETTINGS: [&Setting; 43] = [
+pub static SETTINGS: [&Setting; 42] = [
     &OUTPUT,
     &SWITCH,
     &DEVICE_TIMES,
     &BUDGET,
     &GRAPH_TIMES,
     &DELIVERY,
-    &EXPERIMENTAL,
     &CUPTI,
     &REDACT,
     &ON_FULL,
@@ -195,13 +194,6 @@ pub static DELIVERY: Setting = Setting {
     details: "steady: twenty times a second, so that a killed process loses little\n\
               full: in full buffers only",
     ..Setting::new("GPUTRACE_DELIVERY", Kind::OneOf("steady|full"), Reader::Library)
-};
-
-pub static EXPERIMENTAL: Setting = Setting {
-    help: "What may crash the traced program, and is refused otherwise",
-    details: "windows: device times in windows (--device-times windows, --budget)\n\
-              none: nothing of that, not even on the simulated device, where it is allowed by default",
-    ..Setting::new("GPUTRACE_EXPERIMENTAL", Kind::OneOf("windows|none"), Reader::Library)
 };
 
 pub static CUPTI: Setting = Setting {

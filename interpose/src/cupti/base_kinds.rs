@@ -1,4 +1,5 @@
-//! Switches the kinds of every trace on and off while the program runs.
+//! Switches the records of kernels on and off while the program runs. Those of copies and fills stay on
+//! ([`super::kinds`]).
 
 use gputrace_producer::session::Session;
 
@@ -19,5 +20,10 @@ pub fn turn_on(session: &'static Session, root: &Root) -> bool {
 }
 
 pub fn turn_off(root: &Root) {
-    kinds::withdraw_base(root);
+    kinds::withdraw_kernels(root);
+}
+
+/// Begins with records of copies and fills only. False if CUPTI refuses.
+pub fn turn_on_transfers(root: &Root) -> bool {
+    kinds::request_transfers(root).is_ok()
 }

@@ -34,15 +34,6 @@ pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, 
         session.notice(0, rung::HOOKS, b"device times are off, as asked: host times only");
         return;
     }
-    windows::allow(match settings::get(settings::EXPERIMENTAL) {
-        Some(asked) => asked == c"windows",
-        None => simulated,
-    });
-    if matches!(mode, DeviceTimesMode::Windows(_)) && !windows::are_allowed() {
-        session.notice(1, rung::HOOKS, windows::REFUSED);
-        stderr::line(&[windows::REFUSED]);
-        return;
-    }
     let in_full_buffers = settings::get(settings::DELIVERY).is_some_and(|value| value == c"full");
     IS_STEADY.store(!in_full_buffers, Ordering::Relaxed);
     let lengths = if let DeviceTimesMode::Windows(windows) = mode { windows } else { Windows::USUAL };
@@ -139,6 +130,7 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         && session.timing() == Timing::On
         && let Err(error) = kinds::request_base(root)
     {
+        kinds::withdraw_all(root, kinds::Requester::Base);
         return undo("enabling kernel, copy and fill records", error);
     }
     let fields = [library_role::DEVICE_RECORDS, u64::from(version.0)];

@@ -4,8 +4,12 @@
 //! while at least one requester needs it. No lock is held while CUPTI is called, because a client may call
 //! CUPTI from inside a callback.
 //!
-//! The tracer's two requests are independent, so that a session can withdraw its base kinds for a while and
+//! The tracer's two requests are independent, so that a session can withdraw its kernels' kind for a while and
 //! graphs are still made with the kind of graph-level timing on.
+//!
+//! Once requested, the kinds of copies and fills stay on as long as the tracer uses CUPTI: a libcupti whose
+//! kernels' kind and `MEMCPY` go off and on together crashes PyTorch programs, in a thread of its own and
+//! without the tracer too. Each of the two alone does not (`scripts/bench-cupti-switch --torch`).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +19,7 @@ use super::root::Root;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requester {
-    /// The tracer, for the kinds in [`BASE`].
+    /// The tracer, for [`CONCURRENT_KERNEL`] and the kinds in [`TRANSFERS`].
     Base,
     /// The tracer, for the kind of graph-level timing ([`super::whole_kind`]).
     Graphs,
@@ -23,12 +27,9 @@ pub enum Requester {
     Guest,
 }
 
-/// The kinds of every trace. No API kinds: the hooks record host times at a third of the cost. All are
-/// requested right after `cuInit`, and switched later only on request, because switching while kernels run
-/// stalls the device. CUPTI's device buffers keep their default sizes, because a limit on them makes CUPTI
-/// drop records.
-const BASE: [Kind; 4] = [
-    Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+/// The kinds of copies and fills in every trace. CUPTI's device buffers keep their default sizes, because a
+/// limit on them makes CUPTI drop records.
+const TRANSFERS: [Kind; 3] = [
     Kind::CUPTI_ACTIVITY_KIND_MEMCPY,
     Kind::CUPTI_ACTIVITY_KIND_MEMCPY2,
     Kind::CUPTI_ACTIVITY_KIND_MEMSET,
@@ -61,24 +62,39 @@ pub fn withdraw_all(root: &Root, requester: Requester) {
     }
 }
 
-/// Requests the kinds of every trace.
+/// Requests the kinds of every trace. No API kinds: the hooks record host times at a third of the cost. This
+/// happens right after `cuInit`, and later only on request, because switching while kernels run stalls the
+/// device.
 ///
 /// # Errors
-/// CUPTI's, if it refuses one of them; then none is requested.
+/// CUPTI's, if it refuses one of them.
 pub fn request_base(root: &Root) -> Result<(), CUptiResult> {
-    for kind in BASE {
-        let result = request(root, Requester::Base, kind);
-        if result != CUptiResult::CUPTI_SUCCESS {
-            withdraw_all(root, Requester::Base);
-            return Err(result);
-        }
-    }
-    Ok(())
+    request_transfers(root)?;
+    request_first(root, CONCURRENT_KERNEL)
 }
 
-/// Withdraws the request of the kinds of every trace.
-pub fn withdraw_base(root: &Root) {
-    withdraw_all(root, Requester::Base);
+/// Requests the kinds of copies and fills.
+///
+/// # Errors
+/// CUPTI's, if it refuses one of them.
+pub fn request_transfers(root: &Root) -> Result<(), CUptiResult> {
+    TRANSFERS.into_iter().try_for_each(|kind| request_first(root, kind))
+}
+
+/// Requests a kind of every trace unless it is requested.
+fn request_first(root: &Root, kind: Kind) -> Result<(), CUptiResult> {
+    if is_requested(Requester::Base, kind.0) {
+        return Ok(());
+    }
+    match request(root, Requester::Base, kind) {
+        CUptiResult::CUPTI_SUCCESS => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// Withdraws the request of kernels. Those of copies and fills stay.
+pub fn withdraw_kernels(root: &Root) {
+    withdraw(root, Requester::Base, CONCURRENT_KERNEL);
 }
 
 /// Withdraws the tracer's requests and switches their kinds off, because the tracer leaves CUPTI.
@@ -204,7 +220,7 @@ mod tests {
     fn wanted_kinds_are_those_of_all_requests() {
         for (base, graphs, guest, expected) in [
             (&[][..], &[][..], &[][..], &[][..]),
-            (&BASE, &[], &[], &BASE),
+            (&TRANSFERS, &[], &[], &TRANSFERS),
             (&[MEMCPY], &[], &[MEMCPY, DRIVER], &[MEMCPY, DRIVER]),
             (&[], &[GRAPH_TRACE], &[], &[GRAPH_TRACE]),
             (&[], &[GRAPH_TRACE], &[KERNEL], &[CONCURRENT_KERNEL, GRAPH_TRACE]),

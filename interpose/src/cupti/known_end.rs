@@ -1,8 +1,8 @@
-//! Whether CUPTI's end time of an operation is its own.
+//! Whether CUPTI's end time of a kernel is its own.
 //!
-//! An operation under way when its kind goes off gets the time at which the kind goes on again
+//! A kernel under way when its kind goes off gets the time at which the kind goes on again
 //! (kineto#1105). So the end is not known of a record that began before such a time and ends at it or later.
-//! An operation that was launched after that time begins after it.
+//! A kernel that was launched after that time begins after it. The kinds of copies and fills never go off.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

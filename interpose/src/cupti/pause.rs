@@ -2,17 +2,18 @@
 //! which order.
 //!
 //! ```text
-//!  On ──► Marked ──(some turns of the service thread)──► base kinds off ──► Off
-//!  Off ──► Marked ──► base kinds on ──► On
+//!  On ──► Marked ──(some turns of the service thread)──► kernels' kind off ──► Off
+//!  Off ──► Marked ──► kernels' kind on ──► On
 //! ```
 //!
 //! [`Recording`] takes these steps as the session is paused, and [`Timing`] as device times are switched. The
-//! base kinds are on only while neither is off.
+//! kernels' kind is on only while neither is off.
 //!
 //! While calls are marked, CUPTI may still deliver records of them; the mark says which these are, so that a
-//! reader of the trace leaves out the records of all calls that were not recorded. The kind of whole graphs
-//! never changes: CUPTI crashes where it is switched while graphs exist (`scripts/bench-cupti-switch`).
-//! Its records go on, so a graph's launch is marked also while the session is off. The launch callbacks stay
+//! reader of the trace leaves out the records of all calls that were not recorded. The kinds of whole graphs,
+//! copies and fills never go off: CUPTI crashes where the first is switched while graphs exist, and where
+//! those of kernels and copies are switched together ([`super::kinds`], `scripts/bench-cupti-switch`).
+//! Their records go on, so these calls are marked also while the session is off. The launch callbacks stay
 //! on: a thread that is inside a call as its callback goes off or on gets that call's correlation id for all
 //! its later calls too (seen with CUPTI 13.0).
 
@@ -130,10 +131,6 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
 /// it returns true. Where CUPTI is not used, there is nothing to switch.
 pub fn switch_times(session: &'static Session, wanted: TimesSetting) -> bool {
     let Some(root) = root::of_tracer() else { return true };
-    if wanted == TimesSetting::Windows && !windows::are_allowed() {
-        // Nothing changes, and the collector sees that the setting is not in force.
-        return true;
-    }
     // A hook that switches now is done by the next turn, and so is a pause, after some.
     let Some(mut switching) = Switching::try_take() else { return false };
     if windows::are_active(session) {

@@ -2,7 +2,7 @@
 //! between its turns.
 //!
 //! ```text
-//!   Off ─► Marked ─► kinds on ─► On, window N ─► Marked (grace: kinds stay on) ─► kinds off ─► Off
+//!   Off ─► Marked ─► kind on ─► On, window N ─► Marked (grace: kind stays on) ─► kind off ─► Off
 //! ```
 //!
 //! What belongs to a window is judged by the call: it began after CUPTI's enable had returned and returned
@@ -12,7 +12,7 @@
 //!
 //! CUPTI does not know the end of an operation under way when its kind goes off. Its record is refused
 //! ([`super::known_end`]), and if many were, the sample would lack the long ones and those behind a long
-//! queue. So the kinds stay on after a window's end, while calls are marked, until as many kernels have been
+//! queue. So the kind stays on after a window's end, while calls are marked, until as many kernels have been
 //! delivered as were launched in the window, for [`GRACE_MOST_NS`] at most. Calls under way at an edge are
 //! no more than the program has threads; that many launches of a window may be missed by the count.
 //!
@@ -20,9 +20,10 @@
 //! was seen to wait for ever (see [`super::pause::may_flush`]). What CUPTI holds when the kinds go off has
 //! been flushed just before. `GPUTRACE_DELIVERY=full` prevents that too; the grace then has its full length.
 //!
-//! The kind of whole graphs stays as it is: CUPTI crashes where it is switched while graphs exist. Its
-//! records of launches outside of windows are left out by the calls' marks. Another client of CUPTI keeps
-//! the kinds that it wants ([`super::kinds`]).
+//! Only the kind of kernels is switched ([`super::kinds`] says why), so that copies and fills have device
+//! times outside of windows too. The kind of whole graphs stays as it is: CUPTI crashes where it is switched
+//! while graphs exist. Its records of launches outside of windows are left out by the calls' marks. Another
+//! client of CUPTI keeps the kinds that it wants.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -47,25 +48,6 @@ use super::{awaited, base_kinds, records, returned};
 static ACTIVE_FOR: AtomicU32 = AtomicU32::new(0);
 /// Whether CUPTI is flushed for the records of a window.
 static FLUSHES: AtomicBool = AtomicBool::new(true);
-
-/// Whether the session may run by windows at all.
-static ARE_ALLOWED: AtomicBool = AtomicBool::new(false);
-
-pub const REFUSED: &[u8] =
-    b"device times in windows, which a budget needs too, are refused: libcupti was seen to crash PyTorch programs whose \
-    device times are switched often; host times only. GPUTRACE_EXPERIMENTAL=windows takes that risk";
-
-/// Called at the session's begin.
-pub fn allow(are_allowed: bool) {
-    ARE_ALLOWED.store(are_allowed, Ordering::Relaxed);
-}
-
-/// Whether windows are allowed: on a simulated device, or where the user takes the risk. Switching the kinds
-/// some hundred times crashed libcupti 13.0's own thread in PyTorch programs, with and without this library
-/// (`scripts/bench-cupti-switch --torch`).
-pub fn are_allowed() -> bool {
-    ARE_ALLOWED.load(Ordering::Relaxed)
-}
 
 /// How long the machine waits where somebody else switches, or the session is paused.
 const RETRY_NS: u64 = 1_000_000;
@@ -134,6 +116,8 @@ pub fn activate(session: &'static Session, switching: &mut Switching, since_begi
     machine.spending = machine.budget.map(|budget| Spending::new(session, budget, windows));
     // SYNC: the machine is the switching thread's; others only read whether it runs.
     ACTIVE_FOR.store(session.generation, Ordering::Release);
+    let has_transfers = root::of_tracer().is_some_and(base_kinds::turn_on_transfers);
+    session.set_times_moves(has_transfers);
     let (on_ms, mean_ms) = (f64::from(windows.on_us) / 1e3, f64::from(windows.mean_us) / 1e3);
     let text = match machine.budget {
         None => format!("device times in windows of {on_ms} ms, on average every {mean_ms} ms"),
@@ -155,6 +139,7 @@ pub fn deactivate(session: &'static Session, switching: &mut Switching) {
         machine.end(session);
     }
     machine.schedule = None;
+    session.set_times_moves(false);
     ACTIVE_FOR.store(0, Ordering::Release);
 }
 
@@ -232,6 +217,7 @@ impl Machine {
             if !base_kinds::turn_on(session, root) {
                 session.set_timing(Timing::Off);
                 self.schedule = None;
+                session.set_times_moves(false);
                 return ACTIVE_FOR.store(0, Ordering::Release);
             }
             self.enable_ns = since(begun_ns);

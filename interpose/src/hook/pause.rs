@@ -45,7 +45,7 @@ pub fn passes_over(session: &'static Session, slot: &Slot, description: &Descrip
     // CUPTI's kinds were on during a part of the call, or this one is never off.
     let states = [at.recording, session.recording()];
     let may_have_record =
-        description.kind == kind::GRAPH_LAUNCH || states.iter().any(|state| *state != Recording::Off);
+        is_never_off(description.kind) || states.iter().any(|state| *state != Recording::Off);
     if may_have_record {
         mark(session, slot, description, &at);
     }
@@ -61,11 +61,19 @@ pub fn is_untimed(session: &'static Session, slot: &Slot, description: &Descript
         return false;
     }
     let states = [at.state, session.hook_state()];
-    // The kind of whole graphs is never off.
-    if description.kind == kind::GRAPH_LAUNCH || states.iter().any(|state| state.timing() != Timing::Off) {
+    let is_move = matches!(description.kind, kind::COPY | kind::FILL);
+    if is_move && states.iter().all(|state| state.times_moves()) {
+        return false;
+    }
+    if is_never_off(description.kind) || states.iter().any(|state| state.timing() != Timing::Off) {
         mark(session, slot, description, at);
     }
     true
+}
+
+/// Whether CUPTI's records of such calls go on while those of kernels are off.
+fn is_never_off(kind: u16) -> bool {
+    matches!(kind, kind::GRAPH_LAUNCH | kind::COPY | kind::FILL)
 }
 
 /// Writes an entry by which the reader of the trace leaves out the call's device records.

@@ -15,9 +15,6 @@ pub const SESSION: &CStr = c"GPUTRACE_SESSION";
 pub const DEVICE_TIMES: &CStr = c"GPUTRACE_DEVICE_TIMES";
 /// The most that tracing may cost: a [`gputrace_wire::budget::Budget`].
 pub const BUDGET: &CStr = c"GPUTRACE_BUDGET";
-/// `windows`: device times in windows, also where libcupti may crash the program. `none`: not on a simulated
-/// device either.
-pub const EXPERIMENTAL: &CStr = c"GPUTRACE_EXPERIMENTAL";
 /// `node`, `graph` or `auto`: how launches of graphs are timed.
 pub const GRAPH_TIMES: &CStr = c"GPUTRACE_GRAPH_TIMES";
 /// `steady` or `full`: when CUPTI is made to deliver.

@@ -55,7 +55,7 @@ macro_rules! execution_of {
         Execution {
             correlation: $record.correlation_id(),
             start_ns: $record.start_ns(),
-            end_ns: known_end_ns($record.start_ns(), $record.end_ns()),
+            end_ns: $record.end_ns(),
             device: $record.device_id(),
             context: $record.context_id(),
             stream: $record.stream_id(),
@@ -65,9 +65,10 @@ macro_rules! execution_of {
     };
 }
 
-/// The end time, or 0 if CUPTI did not see the end.
-fn known_end_ns(start_ns: u64, end_ns: u64) -> u64 {
-    if ENABLES.is_end_known(start_ns, end_ns) { end_ns } else { 0 }
+/// A kernel's execution. The end time is 0 if CUPTI did not see the end, since the kind was off then.
+fn of_known_end(execution: Execution) -> Execution {
+    let is_known = ENABLES.is_end_known(execution.start_ns, execution.end_ns);
+    Execution { end_ns: if is_known { execution.end_ns } else { 0 }, ..execution }
 }
 
 /// The fields that both copy records have under the same names.
@@ -307,7 +308,7 @@ impl Delivery<'_> {
         let name = if text.is_empty() { 0 } else { self.tables.name(self.session, text) };
         let small = |sizes: [u32; 3]| sizes.map(|size| size.min(255) as u8);
         Kernel {
-            execution: execution_of!(kernel),
+            execution: of_known_end(execution_of!(kernel)),
             name,
             grid: kernel.grid(),
             block: kernel.block().map(|size| size.min(0xffff) as u16),

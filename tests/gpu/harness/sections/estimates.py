@@ -3,7 +3,6 @@
 `scripts/check-windows` judges the recordings that --keep-traces keeps more thoroughly; here a few schedules show whether anything is wrong."""
 
 import json
-import os
 import subprocess
 
 SECONDS, SCHEDULES = 10, 12
@@ -75,7 +74,6 @@ def live(bench, command, lines):
 
 
 def run(bench):
-    os.environ["GPUTRACE_EXPERIMENTAL"] = "windows"  # What this section is about; it may crash PyTorch programs.
     lines = f"measure 1 {SECONDS * 1000} full\n"
     programs = {workload: (bench.script("in_process.py", workload), lines) for workload in ("small", "llama", "graph", "gpu")}
     programs["server"] = (bench.script("torch_server.py", "nvtx", "--requests", "400"), "")

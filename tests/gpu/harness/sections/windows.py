@@ -1,12 +1,36 @@
-"""Device times in windows: counts are the program's own, the share that has times is that of the windows, a kernel's mean time is that of a full run;
+"""Device times in windows: many PyTorch programs live through some thousand of them each; counts are the program's own, the share that has times is that of the windows, a kernel's mean time is that of a full run;
 eight threads that make and replay graphs while CUPTI's kinds are switched up to a hundred times a second; budgets."""
 
-import os
+import re
 import statistics
+import subprocess
 import time
 
 from . import control
 
+# A training loop with copies of its own each step, and how many of each it made.
+COPIES = """
+import sys, time, torch
+layers = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(8)]).cuda()
+optimizer = torch.optim.SGD(layers.parameters(), 1e-3)
+host, x = torch.randn(64, 256).pin_memory(), torch.randn(64, 256, device="cuda")
+torch.cuda.synchronize()
+steps, until = 0, time.monotonic() + float(sys.argv[1])
+while time.monotonic() < until:
+    x.copy_(host, non_blocking=True)
+    optimizer.zero_grad()
+    loss = layers(x).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    x.cosh()
+    if steps % 8 == 0:
+        loss.item()
+    steps += 1
+torch.cuda.synchronize()
+print(f"DID steps={steps}")
+"""
+# As many at once, so that each has to wait for the device too.
+STRESSED = 10
 # Of a kernel with at least this share of the time, and with this many times in both runs.
 SHARE_MIN, TIMED_MIN = 0.01, 50
 
@@ -83,6 +107,38 @@ def torch(bench):
     bench.check("windows-torch-means", len(shared) >= 3 and abs(weighted - 1) < 0.05, detail)
 
 
+def stress(bench, seconds):
+    """PyTorch programs side by side, with a window every 10 ms: as a bare client that switched kernels and copies, all would have crashed."""
+    script = bench.scratch / "windows_copies.py"
+    script.write_text(COPIES)
+    ways = [["--stacks", "python"], ["--stacks", "off"], ["--stacks", "python,native"], ["--torch-ops"], ["--budget", "5%"]]
+    running = []
+    for number in range(STRESSED):
+        out = bench.scratch / "traces" / bench.section / f"stress-{number}"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        options = ways[number % len(ways)]
+        lengths = [] if "--budget" in options else ["--device-times", "windows=2ms/10ms"]
+        command = [bench.gputrace, "run", "-o", out, *lengths, *options, "--", bench.python, script, str(seconds)]
+        running.append((out, " ".join(options), subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)))
+    lived, opened, wrong = 0, [], []
+    for number, (out, how, child) in enumerate(running):
+        text = child.communicate(timeout=bench.limit(seconds + 120))[0]
+        did = re.search(r"DID steps=(\d+)", text)
+        report = bench.report(f"stress-{number}", out) if child.returncode == 0 and did else None
+        if not report:
+            wrong.append(f"{how}: exit {child.returncode} {text[-150:]!r}")
+            continue
+        lived += 1
+        opened.append(((report.get("switched_times") or {}).get("windows") or {}).get("opened", 0))
+        steps = int(did[1])
+        counted = sum(row["calls"] for row in report["kernels"] if "cosh" in row["name"] + row["full_name"])
+        up = [row for row in report["transfers"] if row["direction"] == "cpu_to_gpu"]
+        calls, timed = (sum(row[key] for row in up) for key in ("calls", "timed_calls"))
+        if counted != steps or not report["complete"] or report["dropped"] or report["device_only"] or calls < steps or timed != calls:
+            wrong.append(f"{how}: {steps} steps, {counted} counted, copies {calls}, timed {timed}, dropped {report['dropped']}, device-only {report['device_only']}")
+    bench.check("windows-stress", lived == STRESSED and not wrong, f"{lived} of {STRESSED} lived for {seconds} s with {min(opened, default=0)} to {max(opened, default=0)} windows; {'; '.join(wrong)[:900]}")
+
+
 def budgets(bench):
     for percent in ("1%", "10%"):
         name = f"budget-{percent[:-1]}"
@@ -99,10 +155,10 @@ def budgets(bench):
 
 
 def run(bench):
-    os.environ["GPUTRACE_EXPERIMENTAL"] = "windows"  # What this section is about; it may crash PyTorch programs.
     threads(bench, "windows-nodes", "10ms/100ms", "node", 12)
     threads(bench, "windows-graphs", "10ms/100ms", "graph", 8)
     threads(bench, "windows-dense", "2ms/10ms", "node", 12)
     threads(bench, "windows-unflushed", "2ms/10ms", "node", 6, ["GPUTRACE_DELIVERY=full"])
     torch(bench)
+    stress(bench, 40)
     budgets(bench)
