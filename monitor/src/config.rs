@@ -18,9 +18,10 @@ pub struct MonitorConfig {
     /// changes. Each sample has the multiprocessors' clock, and while it or they change, why clocks are
     /// lowered.
     pub load_interval: Duration,
-    /// Between two readings of temperatures and fan, and of what has not changed for five readings: memory,
-    /// which takes NVIDIA's driver longer, and why clocks are lowered. Other clocks, the performance state
-    /// and the video engines' utilisation are read a quarter as often, the link a fiftieth.
+    /// Between two readings of temperatures and fan, and of why clocks are lowered where that has not changed
+    /// for five readings. Memory that has not changed is read half as often, which takes NVIDIA's driver
+    /// longer; other clocks, the performance state and the video engines' utilisation a quarter as often, the
+    /// link a fiftieth.
     pub sensor_interval: Duration,
     /// Between two readings of what takes a driver long (PCIe throughput: over 20 ms each way); `None`:
     /// never.

@@ -31,9 +31,10 @@ use crate::telemetry::server;
 const DRAIN: Duration = Duration::from_secs(5);
 /// Samples between the devices' threads and the one that writes them.
 const QUEUE: usize = 4096;
-/// Between two looks whether a signal asked for the end. Each is a wake-up, and a sample is not much more.
+/// Between two looks whether a signal asked for the end, where something else is waited for.
 const LOOKS_EVERY: Duration = Duration::from_millis(500);
-/// The same where a signal ends the wait. Not more, since metrics are sent in between.
+/// How long a wait is that a signal ends. Each ends in a wake-up, which costs as much as half a sample; not
+/// longer, since metrics are sent in between.
 const SLEEPS: Duration = Duration::from_secs(2);
 
 pub fn command() -> Command {
@@ -92,8 +93,8 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     }
     let mut sending = url.map(|url| HardwareSending::start(url, &latest)).transpose()?;
     let (sampling, samples) = Sampling::start(&inventory, &config, interval, &latest, writes)?;
-    let written = start_writing(samples, inventory.devices.clone())?;
-    let result = wait_for_end(&written, &mut sending);
+    let written = writes.then(|| start_writing(samples, inventory.devices.clone())).transpose()?;
+    let result = wait_for_end(written.as_ref(), &mut sending);
     sampling.end();
     let exit_code = sending.map_or(exit_code::SUCCESS, HardwareSending::end);
     result.map(|()| exit_code)
@@ -180,15 +181,20 @@ impl Sampling {
     }
 }
 
-/// Sends until a signal asks for the end, or writing has ended.
+/// Sends until a signal asks for the end, or writing has failed. `written`: how writing ends, if samples are
+/// written.
 fn wait_for_end(
-    written: &Receiver<io::Result<()>>,
+    written: Option<&Receiver<io::Result<()>>>,
     sending: &mut Option<HardwareSending>,
 ) -> Result<(), Failure> {
     while !signals::is_end_wanted() {
         if let Some(sending) = sending {
             sending.send_if_due();
         }
+        let Some(written) = written else {
+            signals::sleep(SLEEPS);
+            continue;
+        };
         match written.recv_timeout(LOOKS_EVERY) {
             Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             Ok(Err(error)) => {

@@ -104,6 +104,8 @@ pub enum JoinOutcome {
     /// A record of a graph launch that already has records of the other [`Form`]: whole launch and single
     /// nodes.
     Double,
+    /// A record of a graph launch that was marked to be left out, and that lost its slot meanwhile.
+    LeftOut,
 }
 
 /// The join of one process.
@@ -121,6 +123,8 @@ pub struct Join {
     pub late_records: u64,
     /// The newest key among evicted calls.
     evicted_to: Option<JoinKey>,
+    /// The newest key among paused graph launches that lost their slots.
+    left_out_to: Option<JoinKey>,
     emitted_alone: EmittedAlone,
 }
 
@@ -177,8 +181,11 @@ impl Join {
             return;
         }
         self.calls.live = self.calls.live.saturating_sub(1);
-        // Many paused calls have no record, and nobody misses them.
+        // Many paused calls have no record, and nobody misses them. Of a graph launch copies may have some.
         if old.value.call.is_paused() {
+            if old.value.many {
+                self.left_out_to = self.left_out_to.max(Some(old.key));
+            }
             return;
         }
         if let Some((key, oldest)) = self.overflow.put(old.key, old.value) {
@@ -225,6 +232,9 @@ impl Join {
         if self.evicted_to.is_some_and(|newest| key <= newest) {
             self.late_records += 1;
             return out(JoinOutcome::Record(record));
+        }
+        if record.graph.is_some() && self.left_out_to.is_some_and(|newest| key <= newest) {
+            return out(JoinOutcome::LeftOut);
         }
         if self.held >= HELD_MAX {
             self.evicted_records += 1;

@@ -36,6 +36,7 @@ impl<S: Sink> Out<'_, S> {
             JoinOutcome::Alone(ref call) if call.is_paused() => {}
             JoinOutcome::Record(ref mut record) => self.record(record),
             JoinOutcome::Alone(call) => self.without_record(call),
+            JoinOutcome::LeftOut => self.counts.paused_records += 1,
             JoinOutcome::Double => self.counts.doubled_graph_records += 1,
         }
     }

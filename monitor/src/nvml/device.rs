@@ -37,6 +37,9 @@ const STATE_EVERY: u32 = 4;
 const LINK_EVERY: u32 = 50;
 /// How seldom a clock that does not change is read: a reading is a tenth of a sample's cost.
 const STEADY_CLOCK: Duration = Duration::from_millis(200);
+/// How many sensor intervals pass between two readings of memory that does not change: one takes as long as
+/// four other calls.
+const STEADY_MEMORY_EVERY: u32 = 2;
 /// How many process intervals pass between two readings of the processes' utilisation.
 const USED_EVERY: u32 = 8;
 
@@ -61,7 +64,7 @@ pub fn open(info: &GpuDeviceInfo, config: &MonitorConfig) -> Opened {
         fixed,
         sm_mhz: Adaptive::new(Duration::ZERO, STEADY_CLOCK),
         reasons: Adaptive::new(Duration::ZERO, config.sensor_interval),
-        memory: Adaptive::new(config.load_interval, config.sensor_interval),
+        memory: Adaptive::new(config.load_interval, config.sensor_interval * STEADY_MEMORY_EVERY),
         load: Paced::new(Some(config.load_interval)),
         state: Paced::new(sensor.map(|every| every * STATE_EVERY)),
         thermal: Paced::new(sensor),
