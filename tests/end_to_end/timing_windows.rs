@@ -161,7 +161,11 @@ fn a_fifth_of_the_time_gives_a_fifth_of_the_times_and_all_counts() {
         assert!((all / 10..all * 2 / 5).contains(&inside), "{inside} of {all}");
         assert_eq!(refused, 0, "the program waits for its kernels, so all have ended in the grace time");
         for moved in report["transfers"].as_array().unwrap() {
-            assert_eq!(count(moved, "timed_calls"), count(moved, "calls"), "copies have times outside of windows");
+            assert_eq!(
+                count(moved, "timed_calls"),
+                count(moved, "calls"),
+                "copies have times outside of windows"
+            );
         }
         // Each launch in a window has its record.
         let timed = recorded

@@ -8,8 +8,8 @@
 
 use std::mem;
 
-use crate::model::emitted_alone::EmittedAlone;
 use crate::model::key::JoinKey;
+use crate::model::noted_ids::NotedIds;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::overflow::OverflowTable;
 use crate::model::pending_call::{Form, PendingCall};
@@ -104,7 +104,7 @@ pub enum JoinOutcome {
     /// A record of a graph launch that already has records of the other [`Form`]: whole launch and single
     /// nodes.
     Double,
-    /// A record of a graph launch that was marked to be left out, and that lost its slot meanwhile.
+    /// A record of a paused call that lost its slot meanwhile.
     LeftOut,
 }
 
@@ -123,9 +123,11 @@ pub struct Join {
     pub late_records: u64,
     /// The newest key among evicted calls.
     evicted_to: Option<JoinKey>,
-    /// The newest key among paused graph launches that lost their slots.
-    left_out_to: Option<JoinKey>,
-    emitted_alone: EmittedAlone,
+    /// Calls that were emitted without their records. What comes later belongs to an operation that is already
+    /// counted.
+    emitted_alone: NotedIds,
+    /// Paused calls that lost their slots.
+    left_out: NotedIds,
 }
 
 impl Join {
@@ -181,11 +183,9 @@ impl Join {
             return;
         }
         self.calls.live = self.calls.live.saturating_sub(1);
-        // Many paused calls have no record, and nobody misses them. Of a graph launch copies may have some.
+        // Many paused calls have no record, and nobody misses them.
         if old.value.call.is_paused() {
-            if old.value.many {
-                self.left_out_to = self.left_out_to.max(Some(old.key));
-            }
+            self.left_out.note(old.key);
             return;
         }
         if let Some((key, oldest)) = self.overflow.put(old.key, old.value) {
@@ -224,6 +224,9 @@ impl Join {
             }
             return out(if is_new { JoinOutcome::Record(record) } else { JoinOutcome::Double });
         }
+        if self.left_out.has(key) {
+            return out(JoinOutcome::LeftOut);
+        }
         if self.emitted_alone.take(key) {
             self.late_records += 1;
             return;
@@ -232,9 +235,6 @@ impl Join {
         if self.evicted_to.is_some_and(|newest| key <= newest) {
             self.late_records += 1;
             return out(JoinOutcome::Record(record));
-        }
-        if record.graph.is_some() && self.left_out_to.is_some_and(|newest| key <= newest) {
-            return out(JoinOutcome::LeftOut);
         }
         if self.held >= HELD_MAX {
             self.evicted_records += 1;

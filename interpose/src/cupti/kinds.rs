@@ -29,11 +29,8 @@ pub enum Requester {
 
 /// The kinds of copies and fills in every trace. CUPTI's device buffers keep their default sizes, because a
 /// limit on them makes CUPTI drop records.
-const TRANSFERS: [Kind; 3] = [
-    Kind::CUPTI_ACTIVITY_KIND_MEMCPY,
-    Kind::CUPTI_ACTIVITY_KIND_MEMCPY2,
-    Kind::CUPTI_ACTIVITY_KIND_MEMSET,
-];
+const TRANSFERS: [Kind; 3] =
+    [Kind::CUPTI_ACTIVITY_KIND_MEMCPY, Kind::CUPTI_ACTIVITY_KIND_MEMCPY2, Kind::CUPTI_ACTIVITY_KIND_MEMSET];
 pub const KERNEL: Kind = Kind::CUPTI_ACTIVITY_KIND_KERNEL;
 pub const CONCURRENT_KERNEL: Kind = Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
 

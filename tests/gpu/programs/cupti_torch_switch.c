@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 enum { BUFFER_BYTES = 1 << 18, ON_US = 2000, OFF_US = 16000 };
-enum { FLUSHES_ON = 1, FLUSHES_OFF = 2, SUBSCRIBES = 4 };
+enum { FLUSHES_ON = 1, FLUSHES_OFF = 2, SUBSCRIBES = 4, SWITCHES_KERNELS = 8, SWITCHES_COPIES = 16 };
 typedef struct spare { struct spare *next; } spare;
 
 static int (*enable)(int), (*disable)(int), (*flush_all)(uint32_t), (*next_record)(uint8_t *, size_t, void **);
@@ -15,7 +15,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static spare *spares;
 static volatile unsigned long records, switches;
 static int how;
+// What is not switched is on all the time.
 static const int kinds[] = {KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCPY2, KIND_MEMSET};
+
+static int is_switched(int kind) { return how & (kind == KIND_CONCURRENT_KERNEL ? SWITCHES_KERNELS : SWITCHES_COPIES); }
 
 static void requested(uint8_t **buffer, size_t *size, size_t *max_records) {
   pthread_mutex_lock(&lock);
@@ -41,10 +44,12 @@ static void called(void *data, int domain, uint32_t id, const void *call) { (voi
 
 static void *run(void *unused) {
   for (;; switches++) {
-    for (int i = 0; i < 4; i++) enable(kinds[i]);
+    for (int i = 0; i < 4; i++)
+      if (is_switched(kinds[i])) enable(kinds[i]);
     usleep(ON_US);
     if (how & FLUSHES_ON) flush_all(0);
-    for (int i = 0; i < 4; i++) disable(kinds[i]);
+    for (int i = 0; i < 4; i++)
+      if (is_switched(kinds[i])) disable(kinds[i]);
     if (how & FLUSHES_OFF) flush_all(0);
     usleep(1 + (unsigned)rand() % OFF_US);
   }
@@ -68,6 +73,8 @@ int torch_switch_start(int asked) {
   int status = how & SUBSCRIBES ? subscribe(&subscriber, (void *)called, NULL) : 0;
   if (!status && how & SUBSCRIBES) status = enable_domain(1, subscriber, DOMAIN_DRIVER_API);
   if (!status) status = register_callbacks((void *)requested, (void *)completed);
+  for (int i = 0; !status && i < 4; i++)
+    if (!is_switched(kinds[i])) status = enable(kinds[i]);
   pthread_t thread;
   return status ? status : pthread_create(&thread, NULL, run, NULL);
 }

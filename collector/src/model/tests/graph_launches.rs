@@ -95,17 +95,15 @@ fn graph_launch_in_both_forms_is_counted_in_the_first() {
 
 #[test]
 fn late_node_of_a_launch_that_is_to_be_left_out_is_left_out() {
-    let graph_launch = |flags, id| Call {
-        flags,
-        ..call(kind::GRAPH_LAUNCH, id, 50, Detail::GraphLaunch { graph: 3 })
-    };
+    let graph_launch =
+        |flags, id| Call { flags, ..call(kind::GRAPH_LAUNCH, id, 50, Detail::GraphLaunch { graph: 3 }) };
     let node = |id| kernel(Execution { graph_node: 4u64 << 32, graph: 4, ..executed(id, 100) });
-    for (flags, counted) in [(flag::PAUSED, (0, 1)), (0, (1, 0))] {
+    for (flags, counted) in [(flag::PAUSED, (0, 2)), (0, (2, 0))] {
         let mut feed = ModelFeed::new();
         feed.cells(HOST, &[graph_launch(flags, 1).to_cell()]);
         // As many ids later as the join has slots.
         feed.cells(HOST, &[launch(1 + (1 << 15), 60).to_cell()]);
-        feed.cells(RECORDS, &node(1));
+        feed.cells(RECORDS, &[node(1), node(1)].concat());
         let (totals, _) = feed.finish();
         let of_launches = (totals.counts.timed, totals.counts.paused_records);
         assert_eq!(of_launches, counted, "{flags}");

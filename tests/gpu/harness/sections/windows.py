@@ -111,7 +111,7 @@ def stress(bench, seconds):
     """PyTorch programs side by side, with a window every 10 ms: as a bare client that switched kernels and copies, all would have crashed."""
     script = bench.scratch / "windows_copies.py"
     script.write_text(COPIES)
-    ways = [["--stacks", "python"], ["--stacks", "off"], ["--stacks", "python,native"], ["--torch-ops"], ["--budget", "5%"]]
+    ways = [["--stacks", "python"], ["--stacks", "none"], ["--stacks", "python,native"], ["--torch-ops"], ["--budget", "5%", "--graph-times", "auto"]]
     running = []
     for number in range(STRESSED):
         out = bench.scratch / "traces" / bench.section / f"stress-{number}"
@@ -134,7 +134,7 @@ def stress(bench, seconds):
         counted = sum(row["calls"] for row in report["kernels"] if "cosh" in row["name"] + row["full_name"])
         up = [row for row in report["transfers"] if row["direction"] == "cpu_to_gpu"]
         calls, timed = (sum(row[key] for row in up) for key in ("calls", "timed_calls"))
-        if counted != steps or not report["complete"] or report["dropped"] or report["device_only"] or calls < steps or timed != calls:
+        if counted != steps or not report["complete"] or report["dropped"] or report["device_only"] > 1e-5 * report["executed_operations"] or calls < steps or timed != calls:
             wrong.append(f"{how}: {steps} steps, {counted} counted, copies {calls}, timed {timed}, dropped {report['dropped']}, device-only {report['device_only']}")
     bench.check("windows-stress", lived == STRESSED and not wrong, f"{lived} of {STRESSED} lived for {seconds} s with {min(opened, default=0)} to {max(opened, default=0)} windows; {'; '.join(wrong)[:900]}")
 

@@ -1,5 +1,4 @@
-//! Which calls were emitted without their records, one bit each for the latest ids. A record that comes
-//! later belongs to an operation that is already counted.
+//! Which calls the join has let go while their records may still come, one bit each for the latest ids.
 
 use super::key::JoinKey;
 
@@ -8,14 +7,14 @@ use super::key::JoinKey;
 const IDS: u32 = 1 << 24;
 
 #[derive(Debug, Default)]
-pub struct EmittedAlone {
+pub struct NotedIds {
     epoch: u32,
     /// The newest id that was noted; the bits cover the `IDS` ids up to it.
     newest: u32,
     bits: Vec<u64>,
 }
 
-impl EmittedAlone {
+impl NotedIds {
     fn position(correlation: u32) -> (usize, u64) {
         let id = correlation % IDS;
         (id as usize / 64, 1 << (id % 64))
@@ -28,7 +27,7 @@ impl EmittedAlone {
         }
     }
 
-    /// Notes that the call was emitted alone.
+    /// Notes a call.
     pub fn note(&mut self, key: JoinKey) {
         if self.bits.is_empty() || self.epoch != key.epoch {
             self.bits.clear();
@@ -48,13 +47,16 @@ impl EmittedAlone {
         self.set(key.correlation, true);
     }
 
-    /// Whether the record's call was emitted alone. The note is removed.
-    pub fn take(&mut self, key: JoinKey) -> bool {
+    /// Whether the record's call was noted.
+    pub fn has(&self, key: JoinKey) -> bool {
         let (index, bit) = Self::position(key.correlation);
         let behind = self.newest.wrapping_sub(key.correlation);
-        let is_noted = self.epoch == key.epoch
-            && behind < IDS
-            && self.bits.get(index).is_some_and(|word| word & bit != 0);
+        self.epoch == key.epoch && behind < IDS && self.bits.get(index).is_some_and(|word| word & bit != 0)
+    }
+
+    /// The same; the note is removed.
+    pub fn take(&mut self, key: JoinKey) -> bool {
+        let is_noted = self.has(key);
         if is_noted {
             self.set(key.correlation, false);
         }
@@ -71,22 +73,22 @@ mod tests {
     }
 
     #[test]
-    fn calls_emitted_alone_are_remembered_once_and_for_a_while() {
-        let mut emitted_alone = EmittedAlone::default();
-        assert!(!emitted_alone.take(key(0, 0)));
+    fn calls_are_remembered_once_and_for_a_while() {
+        let mut noted = NotedIds::default();
+        assert!(!noted.take(key(0, 0)));
         for id in [5, 7, 6] {
-            emitted_alone.note(key(1, id));
+            noted.note(key(1, id));
         }
-        assert!(!emitted_alone.take(key(1, 8)) && !emitted_alone.take(key(2, 7)));
-        assert!(emitted_alone.take(key(1, 7)) && !emitted_alone.take(key(1, 7)));
-        emitted_alone.note(key(1, 5 + IDS));
-        assert!(!emitted_alone.take(key(1, 5)), "too long ago");
-        assert!(emitted_alone.take(key(1, 6)), "just not");
-        assert!(emitted_alone.take(key(1, 5 + IDS)));
-        emitted_alone.note(key(3, u32::MAX));
-        emitted_alone.note(key(3, 2));
-        assert!(emitted_alone.take(key(3, u32::MAX)) && emitted_alone.take(key(3, 2)), "ids wrap round");
-        emitted_alone.note(key(4, 1));
-        assert!(!emitted_alone.take(key(3, 1)) && emitted_alone.take(key(4, 1)), "another epoch");
+        assert!(!noted.take(key(1, 8)) && !noted.take(key(2, 7)));
+        assert!(noted.has(key(1, 7)) && noted.take(key(1, 7)) && !noted.has(key(1, 7)));
+        noted.note(key(1, 5 + IDS));
+        assert!(!noted.take(key(1, 5)), "too long ago");
+        assert!(noted.take(key(1, 6)), "just not");
+        assert!(noted.take(key(1, 5 + IDS)));
+        noted.note(key(3, u32::MAX));
+        noted.note(key(3, 2));
+        assert!(noted.take(key(3, u32::MAX)) && noted.take(key(3, 2)), "ids wrap round");
+        noted.note(key(4, 1));
+        assert!(!noted.take(key(3, 1)) && noted.take(key(4, 1)), "another epoch");
     }
 }
