@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gputrace_wire::call::{Detail, operation};
+use gputrace_wire::call::Detail;
 use gputrace_wire::cell::{flag, kind};
 
 use super::change::{self, MemoryChange};
@@ -86,7 +86,7 @@ impl MemoryLedger {
     /// Follows any call.
     #[inline]
     pub fn add(&mut self, call: &HostCall, definitions: &Definitions) {
-        if matches!(call.kind, kind::ALLOC | kind::FREE | kind::CALL | kind::MEMORY | kind::GRAPH) {
+        if matches!(call.kind, kind::ALLOC | kind::FREE | kind::CALL | kind::MEMORY) {
             self.follow(call, definitions);
         }
     }
@@ -96,12 +96,6 @@ impl MemoryLedger {
         let (at_ns, what) = match (call.status, &call.detail) {
             (0, Detail::Memory(what)) if call.kind == kind::ALLOC && call.flags & flag::CAPTURED != 0 => {
                 (call.start_ns, FreeOutcome::InGraph { address: what.address, bytes: what.bytes })
-            }
-            (0, Detail::Graph { operation: operation::ADD_NODE, .. }) => {
-                if definitions.api(call.api) != Some("cuGraphAddMemAllocNode") {
-                    return;
-                }
-                (call.start_ns, FreeOutcome::InGraph { address: 0, bytes: 0 })
             }
             (0, _) => match MemoryChange::of(call, definitions) {
                 Some((at_ns, change)) => (at_ns, FreeOutcome::Changed(change)),

@@ -6,11 +6,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::change::{AllocationKey, KINDS, MemoryChange, Space, is_of_host};
 use super::held_memory::HeldMemory;
+use super::imported_again::ImportedAgain;
 use super::kind_memory::KindMemory;
 use super::live::{BYTES_MAX, Live};
 use super::mappings::Mappings;
 use super::observed_use::ObservedUse;
-use super::pools::{PoolMemory, Pools};
+use super::pools::{PoolMemory, PoolOf, Pools};
 use super::refusal::{GIVEN_LATER_NS, HOLDERS_KEPT, MemoryRefusal};
 use super::reordering::{AskedMemory, FreeOutcome, Reordering};
 use super::site::{Moment, Site, SiteKey};
@@ -26,7 +27,6 @@ const REFUSALS_KEPT: usize = 8;
 
 /// Addresses of memory that graphs allocate which are remembered, since any call may free them.
 const GRAPH_ADDRESSES_MAX: usize = 1 << 12;
-const POOL: usize = gputrace_wire::call::memory::POOL as usize;
 
 /// Tables that all processes share the budget of.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +64,7 @@ pub struct ProcessMemory {
     /// By address, a table a space.
     live: [BTreeMap<u64, Live>; 5],
     mappings: Mappings,
+    imported_again: ImportedAgain,
     pools: Pools,
     /// What graphs were made to allocate at each launch, which is in no other sum.
     pub in_graphs: HeldMemory,
@@ -83,6 +84,8 @@ pub struct ProcessMemory {
     freed_lately: VecDeque<AllocationKey>,
     pub unmatched: UnmatchedFrees,
     pub contexts_ended: u64,
+    /// Allocations of which it is not known how much memory they take. They count as nothing.
+    pub sizes_unknown: u64,
     /// Allocations that were not followed, because the tables were full.
     pub not_followed: HeldMemory,
     pub refusals: Vec<MemoryRefusal>,
@@ -141,6 +144,7 @@ impl ProcessMemory {
         self.freed_lately = VecDeque::new();
         budget.live += self.mappings.count();
         self.mappings = Mappings::default();
+        self.imported_again = ImportedAgain::default();
         self.graph_addresses = FxHashSet::default();
         self.reordering = Reordering::default();
     }
@@ -169,25 +173,33 @@ impl ProcessMemory {
 
     fn change(&mut self, asked: AskedMemory, change: MemoryChange, budget: &mut Budget) {
         match change {
-            MemoryChange::Allocated { key: (Space::Handles, handle), kind, bytes, pool } => {
-                let key = (Space::Handles, self.mappings.created(handle));
-                self.allocate(asked, key, (kind, pool), bytes, budget);
-            }
-            MemoryChange::Allocated { key, kind, bytes, pool } => {
-                self.allocate(asked, key, (kind, pool), bytes, budget);
+            MemoryChange::Allocated { key: (space, number), kind, bytes, from, is_size_unknown } => {
+                let number = match space {
+                    Space::Handles => self.mappings.created(number),
+                    Space::Imported if self.live_at((space, number)).is_some() && budget.live > 0 => {
+                        self.imported_again.opened(number)
+                    }
+                    _ => number,
+                };
+                self.sizes_unknown += u64::from(is_size_unknown);
+                self.allocate(asked, (space, number), (kind, from), bytes, budget);
             }
             MemoryChange::Freed { key: (Space::Handles, handle) } => {
                 if let Some(key) = self.mappings.released(handle) {
                     self.free(asked, (Space::Handles, key), budget);
                 }
             }
+            MemoryChange::Freed { key: (Space::Imported, address) } => {
+                let key = self.imported_again.closed(address);
+                self.free(asked, (Space::Imported, key), budget);
+            }
             MemoryChange::Freed { key } => self.free(asked, key, budget),
             MemoryChange::ContextEnded => self.end_context(budget),
             MemoryChange::Mapped { .. } if budget.live == 0 => {
                 self.not_followed.add(HeldMemory { count: 1, bytes: 0 });
             }
-            MemoryChange::Mapped { address, handle } => {
-                budget.live -= usize::from(self.mappings.mapped(address, handle));
+            MemoryChange::Mapped { address, handle, bytes } => {
+                budget.live -= usize::from(self.mappings.mapped(address, handle, bytes));
             }
             MemoryChange::Unmapped { address, bytes } => {
                 let (count, freed) = self.mappings.unmapped(address, bytes);
@@ -231,7 +243,7 @@ impl ProcessMemory {
         &mut self,
         asked: AskedMemory,
         key: AllocationKey,
-        (kind, pool): (usize, u32),
+        (kind, from): (usize, PoolOf),
         bytes: u64,
         budget: &mut Budget,
     ) {
@@ -248,7 +260,7 @@ impl ProcessMemory {
             self.forget(before);
         }
         self.sizes.add(bytes);
-        let pool = if kind == POOL { self.pools.number(pool) } else { 0 };
+        let pool = self.pools.number(from);
         self.last_made.rotate_right(1);
         self.last_made[0] = Some(key);
         let Some(index) = self.site(SiteKey { stack: asked.stack, api: asked.api, kind, pool }, budget)
@@ -307,7 +319,8 @@ impl ProcessMemory {
 
     fn end_context(&mut self, budget: &mut Budget) {
         self.contexts_ended += 1;
-        for space in [Space::Addresses, Space::Arrays, Space::Registered] {
+        self.imported_again = ImportedAgain::default();
+        for space in [Space::Addresses, Space::Arrays, Space::Registered, Space::Imported] {
             let Some(table) = self.live.get_mut(space as usize) else { continue };
             let all = std::mem::take(table);
             budget.live += all.len();
@@ -334,6 +347,10 @@ impl ProcessMemory {
             self.on_device.remove(HeldMemory::one(live.bytes()));
             self.timeline.change(self.now_ns, self.on_device.bytes);
         }
+    }
+
+    fn live_at(&self, key: AllocationKey) -> Option<&Live> {
+        self.live.get(key.0 as usize)?.get(&key.1)
     }
 
     fn take(&mut self, key: AllocationKey) -> Option<Live> {

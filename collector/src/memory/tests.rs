@@ -1,5 +1,7 @@
 //! The ledger on calls made by hand.
 
+mod bad_input;
+
 use gputrace_wire::call::{Detail, Memory, MemoryState, memory, operation};
 use gputrace_wire::cell::kind;
 
@@ -42,11 +44,11 @@ impl MemoryProgram {
 
     /// An allocation that returns at that time.
     fn allocate(&mut self, memory: u8, address: u64, bytes: u64, at_ns: u64) {
-        self.call(kind::ALLOC, Memory { memory, bytes, address, pool: 0 }, at_ns - 1, 0);
+        self.call(kind::ALLOC, Memory { memory, bytes, address, ..Memory::default() }, at_ns - 1, 0);
     }
 
     fn free(&mut self, address: u64, at_ns: u64) {
-        self.call(kind::FREE, Memory { memory: memory::DEVICE, bytes: 0, address, pool: 0 }, at_ns, 0);
+        self.call(kind::FREE, Memory { memory: memory::DEVICE, address, ..Memory::default() }, at_ns, 0);
     }
 
     fn end_context(&mut self, start_ns: u64) {
@@ -227,7 +229,7 @@ fn refusal_keeps_who_held_the_memory() {
     for (stack, bytes) in [(1, 10), (2, 300), (3, 20)] {
         program.at(stack).allocate(memory::DEVICE, 0x1000 * u64::from(stack), bytes, 10);
     }
-    let much = Memory { memory: memory::DEVICE, bytes: 1 << 40, address: 0, pool: 0 };
+    let much = Memory { memory: memory::DEVICE, bytes: 1 << 40, ..Memory::default() };
     program.at(4).call(kind::ALLOC, much, 1_000, 2);
     // A little of it is not what was asked for.
     program.allocate(memory::DEVICE, 0x9000, 4, 2_000);
@@ -272,7 +274,7 @@ fn tables_are_bounded_and_what_they_do_not_hold_is_counted() {
     let call = HostCall {
         process: 1,
         kind: kind::ALLOC,
-        detail: Detail::Memory(Memory { memory: memory::DEVICE, bytes: 9, address: 1, pool: 0 }),
+        detail: Detail::Memory(Memory { memory: memory::DEVICE, bytes: 9, address: 1, ..Memory::default() }),
         ..HostCall::default()
     };
     program.ledger.add(&call, &program.definitions);
@@ -281,7 +283,7 @@ fn tables_are_bounded_and_what_they_do_not_hold_is_counted() {
 }
 
 fn state(program: &mut MemoryProgram, operation: u8, object: u64, value: u64, start_ns: u64) {
-    let detail = Detail::MemoryState(MemoryState { operation, object, value });
+    let detail = Detail::MemoryState(MemoryState { operation, object, value, units: 0 });
     let call =
         HostCall { kind: kind::MEMORY, api: 7, start_ns, duration_ns: 1, detail, ..HostCall::default() };
     program.ledger.add(&call, &program.definitions);
@@ -342,7 +344,7 @@ fn device_s_use_is_that_of_the_time_with_the_most() {
 #[test]
 fn captured_allocations_are_in_graphs_and_in_no_sum() {
     let mut program = MemoryProgram::default();
-    let what = Memory { memory: memory::POOL, bytes: 64, address: 0x5000, pool: 0 };
+    let what = Memory { memory: memory::POOL, bytes: 64, address: 0x5000, ..Memory::default() };
     let call = HostCall {
         kind: kind::ALLOC,
         flags: gputrace_wire::cell::flag::CAPTURED,

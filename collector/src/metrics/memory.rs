@@ -64,10 +64,10 @@ impl MemoryUse {
                 self.freed((Space::Handles, key), at_ns);
             }
             MemoryChange::Freed { key } => self.freed(key, at_ns),
-            MemoryChange::Mapped { address, handle } => {
+            MemoryChange::Mapped { address, handle, bytes } => {
                 // With more, what is released while it is mapped counts as freed.
                 if self.mappings.count() < LIVE_MAX {
-                    self.mappings.mapped(address, handle);
+                    self.mappings.mapped(address, handle, bytes);
                 }
                 return None;
             }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn device(address: u64, bytes: u64) -> call::Memory {
-        call::Memory { memory: memory::DEVICE, bytes, address, pool: 0 }
+        call::Memory { memory: memory::DEVICE, bytes, address, ..call::Memory::default() }
     }
 
     fn in_use(memory: &mut MemoryUse) -> Vec<(&'static str, u64, Option<u64>)> {
@@ -232,7 +232,7 @@ mod tests {
     fn released_memory_is_in_use_while_it_is_mapped() {
         let mut memory = MemoryUse::default();
         let state = |memory: &mut MemoryUse, operation, object, value, start_ns| {
-            let detail = Detail::MemoryState(call::MemoryState { operation, object, value });
+            let detail = Detail::MemoryState(call::MemoryState { operation, object, value, units: 0 });
             let call = HostCall { kind: kind::MEMORY, start_ns, detail, ..HostCall::default() };
             memory.follow(&call, &Definitions::default());
         };

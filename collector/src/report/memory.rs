@@ -70,6 +70,8 @@ pub struct ProcessMemoryReport {
     pub sizes: Vec<SizeReport>,
     pub unmatched_frees: UnmatchedFreesReport,
     pub contexts_ended: u64,
+    /// Allocations of which it is not known how many bytes they take; they count as 0.
+    pub sizes_unknown: u64,
     pub not_followed: u64,
     pub not_followed_bytes: u64,
     /// Allocations for which there was not enough memory.
@@ -475,6 +477,7 @@ fn process_memory(
             refused: unmatched.refused,
         },
         contexts_ended: memory.contexts_ended,
+        sizes_unknown: memory.sizes_unknown,
         not_followed: memory.not_followed.count,
         not_followed_bytes: memory.not_followed.bytes,
         refused: memory.refused,

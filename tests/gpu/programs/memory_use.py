@@ -9,8 +9,8 @@ wanting   what is asked for is not there: twice for good, and once given at the 
 pools     the device's own pool and one of the program's, with a limit to what they keep; the latter is destroyed
 arrays    an array, one of three dimensions and a mipmap; the array is destroyed
 mapped    physical memory of three kinds of use: unmapped and released, released while it is mapped, and twice mapped
-shared    another process opens 8 MiB of this one twice; both count what is their own
-graph     a graph that allocates 4 MiB at each launch, as captured, and is launched
+shared    another process opens 8 MiB of this one, one after the other and twice at once; both count what is their own
+graph     a graph that allocates 4 MiB at each launch, as captured, and is launched; another is built with a node that allocates 2 MiB
 segments  tensors of many sizes in PyTorch, without any library that allocates by itself; the cache is emptied once
 """
 
@@ -182,6 +182,11 @@ class DeepDescriptor(ctypes.Structure):
                 ("flags", ctypes.c_uint)]
 
 
+class AllocationNode(ctypes.Structure):
+    _fields_ = [("pool", PoolProperties), ("access", ctypes.c_void_p), ("access_count", ctypes.c_size_t), ("bytes", ctypes.c_size_t),
+                ("address", ctypes.c_uint64)]
+
+
 class SharedHandle(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_ubyte * 64)]
 
@@ -315,8 +320,15 @@ def shared():
             here("shared")
             done(driver.cuIpcOpenMemHandle_v2(ctypes.byref(pointer), handle, 1))
             done(driver.cuIpcCloseMemHandle(pointer))
-        here("kept")
-        done(driver.cuIpcOpenMemHandle_v2(ctypes.byref(pointer), handle, 1))
+        # The driver counts: it gives the same address again.
+        places = set()
+        for _ in range(2):
+            here("kept")
+            done(driver.cuIpcOpenMemHandle_v2(ctypes.byref(pointer), handle, 1))
+            places.add(pointer.value)
+        assert len(places) == 1, places
+        done(driver.cuIpcCloseMemHandle(pointer))
+        done(driver.cuMemsetD8_v2(pointer, 1, ctypes.c_size_t(1)))
         allocate(1 << 20)
         return {}
     handle = SharedHandle()
@@ -342,7 +354,12 @@ def graph():
     # Memory of a graph that any call may free.
     done(driver.cuMemFree_v2(pointer))
     allocate(1 << 20)
-    return {"in_graphs": 4 << 20, "end": 1 << 20}
+    built, node = ctypes.c_void_p(), ctypes.c_void_p()
+    done(driver.cuGraphCreate(ctypes.byref(built), 0))
+    wanted = AllocationNode(PoolProperties(1, 0, 1, 0), None, 0, 2 << 20, 0)
+    here("built")
+    done(driver.cuGraphAddMemAllocNode(ctypes.byref(node), built, None, ctypes.c_size_t(0), ctypes.byref(wanted)))
+    return {"in_graphs": (4 + 2) << 20, "end": 1 << 20}
 
 
 found = {"pools": pools, "arrays": arrays, "mapped": mapped, "shared": shared, "graph": graph, "leak": leak, "churn": churn, "oom": oom, "retry": retry, "killed": killed, "wanting": wanting, "segments": segments}[sys.argv[1]]()

@@ -61,7 +61,7 @@ def shared(bench):
     ends = sorted(process["end_bytes"] for process in processes)
     bench.check("shared-bytes", ends == sorted([said["end"], said["child_end"]]), f"{ends}")
     opened = [kind for process in processes for kind in process["kinds"] if kind["kind"] == "imported"]
-    good = [(kind["allocations"], kind["frees"]) for kind in opened] == [(3, 2)]
+    good = [(kind["allocations"], kind["frees"]) for kind in opened] == [(4, 3)]
     bench.check("shared-opened", good, f"{opened}")
 
 
