@@ -70,14 +70,27 @@ pub struct Pools {
     pub beyond: u64,
 }
 
+impl PoolMemory {
+    /// `own of device 0`, or its handle.
+    pub fn name(&self) -> String {
+        match (self.handle, self.device) {
+            (_, Some(device)) if self.is_default => format!("own of device {device}"),
+            _ if self.is_default => "own of a device".to_owned(),
+            (0, _) => "(without a name)".to_owned(),
+            (handle, _) => format!("{handle:#x}"),
+        }
+    }
+}
+
 impl Pools {
     pub fn iter(&self) -> impl Iterator<Item = &PoolMemory> {
         self.all.iter()
     }
 
-    pub(super) fn change(&mut self, handle: u64, change: PoolChange) {
+    /// Returns the number of the pool and what it has reserved, if that is the change.
+    pub(super) fn change(&mut self, handle: u64, change: PoolChange) -> Option<(u32, u64)> {
         if handle == 0 {
-            return;
+            return None;
         }
         let low = handle as u32;
         match change {
@@ -87,13 +100,13 @@ impl Pools {
             PoolChange::IsDefault(device)
                 if self.by_low.len() < 2 * POOLS_MAX && !self.by_low.contains_key(&low) =>
             {
-                let Some(index) = self.own(device) else { return };
+                let index = self.own(device)?;
                 self.by_low.insert(low, index);
             }
             _ => {}
         }
-        let Some(index) = self.named(handle) else { return };
-        let Some(pool) = self.all.get_mut(index) else { return };
+        let index = self.named(handle)?;
+        let pool = self.all.get_mut(index)?;
         if pool.handle == 0 {
             pool.handle = handle;
         }
@@ -109,6 +122,7 @@ impl Pools {
             PoolChange::Reserved(bytes) => {
                 pool.reserved_bytes = Some(bytes);
                 pool.reserved_most_bytes = pool.reserved_most_bytes.max(Some(bytes));
+                return Some((u32::try_from(index + 1).ok()?, bytes));
             }
             PoolChange::IsDefault(_) => {}
             PoolChange::IsCurrent(device) => {
@@ -118,6 +132,7 @@ impl Pools {
                 }
             }
         }
+        None
     }
 
     /// The number of the pool that an allocation is from, counted from 1; 0 if it is not followed.
@@ -141,6 +156,11 @@ impl Pools {
                 (pool.peak_bytes, pool.peak_ns) = (pool.used.bytes, at_ns);
             }
         }
+    }
+
+    /// What the pool with that number has in use.
+    pub(super) fn used(&self, number: u32) -> Option<u64> {
+        self.all.get((number as usize).checked_sub(1)?).map(|pool| pool.used.bytes)
     }
 
     pub(super) fn freed(&mut self, number: u32, bytes: u64) {

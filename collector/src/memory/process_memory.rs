@@ -7,6 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::change::{AllocationKey, KINDS, MemoryChange, Space, is_of_host};
 use super::held_memory::HeldMemory;
 use super::imported_again::ImportedAgain;
+use super::journal::{MemoryJournal, MemoryStep};
 use super::kind_memory::KindMemory;
 use super::live::{BYTES_MAX, Live};
 use super::mappings::Mappings;
@@ -97,11 +98,22 @@ pub struct ProcessMemory {
     /// The part of its life that is asked for, if it is not all, and whether that has begun.
     part_ns: Option<[u64; 2]>,
     has_begun: bool,
+    journal: MemoryJournal,
+    /// The time of the call that is applied.
+    applied_ns: u64,
 }
 
 impl ProcessMemory {
     pub(super) fn new(asked_ns: Option<u64>, part_ns: Option<[u64; 2]>) -> ProcessMemory {
         ProcessMemory { asked_ns, part_ns, ..ProcessMemory::default() }
+    }
+
+    pub(super) fn keep_journal(&mut self) {
+        self.journal.keep();
+    }
+
+    pub(super) fn take_journal(&mut self) -> Vec<MemoryStep> {
+        self.journal.take()
     }
 
     pub(super) fn add(&mut self, asked: AskedMemory, budget: &mut Budget) {
@@ -159,6 +171,7 @@ impl ProcessMemory {
             _ => {}
         }
         self.reach(asked.at_ns);
+        self.applied_ns = asked.at_ns;
         match asked.what {
             FreeOutcome::Refused { kind, bytes } => self.refuse(asked, kind, bytes),
             FreeOutcome::InGraph { address, bytes } => {
@@ -209,7 +222,11 @@ impl ProcessMemory {
                 }
             }
             MemoryChange::Retained { address, handle } => self.mappings.retained(address, handle),
-            MemoryChange::Pool { handle, change } => self.pools.change(handle, change),
+            MemoryChange::Pool { handle, change } => {
+                if let Some((pool, bytes)) = self.pools.change(handle, change) {
+                    self.journal.add(|| MemoryStep::PoolReserved { at_ns: asked.at_ns, pool, bytes });
+                }
+            }
             MemoryChange::Observed { total_bytes, free_bytes } => {
                 let held = self.on_device.bytes;
                 let observed = ObservedUse::new(asked.at_ns, total_bytes, free_bytes, held);
@@ -282,7 +299,8 @@ impl ProcessMemory {
             of_kind.add(bytes, asked.at_ns);
         }
         self.pools.allocated(pool, bytes, asked.at_ns);
-        if counts(kind) {
+        self.write_journal(usize::from(index));
+        if is_of_device(kind) {
             self.on_device.add(HeldMemory::one(bytes));
             self.timeline.change(self.now_ns, self.on_device.bytes);
             if self.on_device.bytes > self.peak.bytes {
@@ -343,9 +361,20 @@ impl ProcessMemory {
             of_kind.free(live.bytes());
         }
         self.pools.freed(site.pool, live.bytes());
-        if counts(site.kind) {
+        if is_of_device(site.kind) {
             self.on_device.remove(HeldMemory::one(live.bytes()));
             self.timeline.change(self.now_ns, self.on_device.bytes);
+        }
+        self.write_journal(live.site());
+    }
+
+    /// Writes what a site holds, and what is used of its pool.
+    fn write_journal(&mut self, site: usize) {
+        let Some(of) = self.sites.get(site) else { return };
+        let at_ns = self.applied_ns;
+        self.journal.add(|| MemoryStep::Live { at_ns, site, bytes: of.live.bytes });
+        if let Some(bytes) = self.pools.used(of.pool) {
+            self.journal.add(|| MemoryStep::PoolUsed { at_ns, pool: of.pool, bytes });
         }
     }
 
@@ -376,7 +405,7 @@ impl ProcessMemory {
             .sites
             .iter()
             .enumerate()
-            .filter(|(_, site)| counts(site.kind) && site.live.bytes > 0)
+            .filter(|(_, site)| is_of_device(site.kind) && site.live.bytes > 0)
             .map(|(index, site)| (index, site.live))
             .collect();
         holders.sort_by_key(|(_, held)| std::cmp::Reverse(held.bytes));
@@ -449,11 +478,11 @@ impl ProcessMemory {
 }
 
 /// Whether memory of the kind is the device's and counts as the process's.
-pub(super) fn counts(kind: usize) -> bool {
+pub fn is_of_device(kind: usize) -> bool {
     !is_of_host(kind) && kind != usize::from(gputrace_wire::call::memory::IMPORTED)
 }
 
 /// Whether live memory of the kind at a process's end is something that the driver allocated for it.
 fn is_leak(kind: usize) -> bool {
-    counts(kind) || kind == usize::from(gputrace_wire::call::memory::PINNED)
+    is_of_device(kind) || kind == usize::from(gputrace_wire::call::memory::PINNED)
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::memory::{AllocationKey, KINDS, Mappings, MemoryChange, NAMES, Space, is_of_host};
+use crate::memory::{AllocationKey, KINDS, Mappings, MemoryChange, NAMES, Space};
 use crate::metrics::total::Total;
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
@@ -167,11 +167,6 @@ impl MemoryUse {
     /// All kinds with their names.
     pub fn kinds(&mut self) -> impl Iterator<Item = (&'static str, &mut OfKind)> {
         NAMES.into_iter().zip(&mut self.kinds)
-    }
-
-    /// Live allocations of the device's memory, managed memory included.
-    pub fn live_on_device(&self) -> u64 {
-        self.live.values().flatten().filter(|live| !is_of_host(live.kind)).count() as u64
     }
 
     /// Whether the memory in use is known.

@@ -14,6 +14,9 @@ use crate::model::Process;
 pub struct PoolReport {
     /// `null` if no call named it.
     pub handle: Option<String>,
+    /// As the summary has it.
+    #[serde(skip)]
+    pub(super) name: String,
     /// A device's own, from which calls without a pool allocate.
     pub is_default: bool,
     /// The ordinal of the device whose own or current pool it is, where a call said so.
@@ -55,6 +58,7 @@ impl PoolReport {
     pub(super) fn new(process: &Process, pool: &PoolMemory) -> PoolReport {
         PoolReport {
             handle: Some(pool.handle).filter(|handle| *handle != 0).map(|handle| format!("{handle:#x}")),
+            name: pool.name(),
             is_default: pool.is_default,
             device: pool.device,
             allocations: pool.allocated.count,
@@ -74,14 +78,9 @@ impl PoolReport {
 
     /// `own of device 0: at most 64.0 MiB in use, 0 B at the end; 96.0 MiB taken from the device`.
     pub(super) fn text(&self) -> String {
-        let name = match (&self.handle, self.device) {
-            (_, Some(device)) if self.is_default => format!("own of device {device}"),
-            _ if self.is_default => "own of a device".to_owned(),
-            (Some(handle), _) => handle.clone(),
-            (None, _) => "(without a name)".to_owned(),
-        };
         let mut text = format!(
-            "{name}: at most {} in use, {} at the end",
+            "{}: at most {} in use, {} at the end",
+            self.name,
             bytes(self.peak_bytes),
             bytes(self.end_bytes)
         );
