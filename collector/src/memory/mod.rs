@@ -39,6 +39,6 @@ pub use pools::{PoolChange, PoolMemory, PoolOf};
 pub use process_memory::{ProcessMemory, UnmatchedFrees, is_of_device};
 pub use refusal::{GIVEN_LATER_NS, MemoryRefusal};
 pub use reordering::REORDERED_NS;
-pub use site::{LeakedSites, Moment, Site};
+pub use site::{LeakedSites, Moment, Site, SiteAtEnd};
 pub use sizes::Sizes;
 pub use timeline::LiveBytes;

@@ -140,12 +140,8 @@ impl ProcessMemory {
         let life = [self.first_ns.unwrap_or(end_ns), end_ns];
         for live in self.live.iter().flat_map(BTreeMap::values) {
             if let Some(site) = self.sites.get_mut(live.site()) {
-                if live.since_ns() >= from_ns {
-                    site.left.add(HeldMemory::one(live.bytes()));
-                }
-                site.growth.made(live.since_ns(), live.bytes(), life);
-                site.oldest_ns =
-                    Some(site.oldest_ns.map_or(live.since_ns(), |oldest| oldest.min(live.since_ns())));
+                let (made_ns, at_end) = (live.since_ns(), site.at_end.get_or_insert_default());
+                at_end.add(live.bytes(), made_ns, made_ns >= from_ns, life);
             }
         }
         for live in &mut self.live {
@@ -280,7 +276,8 @@ impl ProcessMemory {
         let pool = self.pools.number(from);
         self.last_made.rotate_right(1);
         self.last_made[0] = Some(key);
-        let Some(index) = self.site(SiteKey { stack: asked.stack, api: asked.api, kind, pool }, budget)
+        let Some(index) =
+            self.site(SiteKey { stack: asked.stack, api: asked.api, kind: kind as u8, pool }, budget)
         else {
             self.not_followed.add(HeldMemory::one(bytes));
             return;
@@ -435,7 +432,7 @@ impl ProcessMemory {
     fn keep_asked(&mut self) {
         if !self.is_past && self.asked_ns.is_some() {
             self.is_past = true;
-            self.sites.iter_mut().for_each(|site| site.at_asked = Some(site.live));
+            self.sites.iter_mut().for_each(|site| site.at_asked = Some(Box::new(site.live)));
         }
     }
 
@@ -449,7 +446,7 @@ impl ProcessMemory {
         match moment {
             Moment::Peak => site.at_peak(self.peak_number),
             Moment::End => site.live,
-            Moment::Asked if self.is_past => site.at_asked.unwrap_or_default(),
+            Moment::Asked if self.is_past => site.at_asked.as_deref().copied().unwrap_or_default(),
             Moment::Asked => site.live,
         }
     }

@@ -12,7 +12,7 @@ use super::change::MemoryChange;
 /// milliseconds.
 pub const REORDERED_NS: u64 = 1_000_000_000;
 /// The most calls that are held. With more, the earliest is taken though an earlier one may arrive.
-const HELD_MAX: usize = 1 << 14;
+const HELD_MAX: usize = (1 << 14) - 1;
 
 /// A call for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -91,7 +91,8 @@ fn peak_has_who_held_it_then() {
     assert_eq!([1, 2, 3].map(|stack| held(process, stack, Moment::End)), [(0, 0), (1, 50), (1, 20)]);
     assert_eq!(process.on_device, HeldMemory { count: 2, bytes: 70 });
     assert_eq!(process.unfreed(), HeldMemory { count: 3, bytes: 10_070 });
-    let oldest: Vec<_> = process.sites().iter().map(|site| site.oldest_ns).collect();
+    let oldest: Vec<_> =
+        process.sites().iter().map(|site| site.at_end.as_ref().map(|end| end.oldest_ns)).collect();
     assert_eq!(oldest, [None, Some(20), Some(40), Some(50)]);
 }
 
@@ -177,7 +178,8 @@ fn part_of_a_session_has_its_own_peak_and_leaks() {
     assert_eq!((process.peak, process.peak_ns), (HeldMemory { count: 3, bytes: 47 }, 1_120));
     assert_eq!([1, 2].map(|stack| held(process, stack, Moment::Peak)), [(1, 30), (2, 17)]);
     assert_eq!([1, 2].map(|stack| held(process, stack, Moment::End)), [(1, 30), (1, 9)]);
-    let left: Vec<_> = process.sites().iter().map(|site| site.left.bytes).collect();
+    let left: Vec<_> =
+        process.sites().iter().map(|site| site.at_end.as_ref().map_or(0, |end| end.left.bytes)).collect();
     assert_eq!(left, [0, 9]);
     // Nothing was done in the part: its peak is what is held.
     let mut program = MemoryProgram::default();

@@ -171,7 +171,7 @@ proptest! {
         for site in process.sites() {
             let gone = site.freed.count + site.ended_unfreed.count;
             prop_assert_eq!(site.allocated.count, gone + site.live.count);
-            prop_assert!(site.left.count <= site.live.count && site.temporary.count <= site.freed.count);
+            prop_assert!(site.at_end.as_ref().map_or(0, |end| end.left.count) <= site.live.count && site.temporary.count <= site.freed.count);
         }
         let live: u64 = process.sites().iter().map(|site| site.live.count).sum();
         prop_assert_eq!(live, process.kinds().map(|(_, kind)| kind.live.count).sum::<u64>());
