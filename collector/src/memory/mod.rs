@@ -35,7 +35,7 @@ pub use kind_memory::KindMemory;
 pub use ledger::MemoryLedger;
 pub use mappings::Mappings;
 pub use observed_use::ObservedUse;
-pub use pools::{PoolChange, PoolMemory, PoolOf};
+pub use pools::{PoolChange, PoolMemory, PoolOf, Pools};
 pub use process_memory::{ProcessMemory, UnmatchedFrees, is_of_device};
 pub use refusal::{GIVEN_LATER_NS, MemoryRefusal};
 pub use reordering::REORDERED_NS;

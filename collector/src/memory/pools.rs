@@ -88,7 +88,7 @@ impl Pools {
     }
 
     /// Returns the number of the pool and what it has reserved, if that is the change.
-    pub(super) fn change(&mut self, handle: u64, change: PoolChange) -> Option<(u32, u64)> {
+    pub fn change(&mut self, handle: u64, change: PoolChange) -> Option<(u32, u64)> {
         if handle == 0 {
             return None;
         }
@@ -136,7 +136,7 @@ impl Pools {
     }
 
     /// The number of the pool that an allocation is from, counted from 1; 0 if it is not followed.
-    pub(super) fn number(&mut self, from: PoolOf) -> u32 {
+    pub fn number(&mut self, from: PoolOf) -> u32 {
         let index = match from {
             PoolOf::Nothing => None,
             PoolOf::Handle(low) => self.named(low.into()),
@@ -148,7 +148,7 @@ impl Pools {
         index.and_then(|index| u32::try_from(index + 1).ok()).unwrap_or(0)
     }
 
-    pub(super) fn allocated(&mut self, number: u32, bytes: u64, at_ns: u64) {
+    pub fn allocated(&mut self, number: u32, bytes: u64, at_ns: u64) {
         if let Some(pool) = self.of_number(number) {
             pool.allocated.add(HeldMemory::one(bytes));
             pool.used.add(HeldMemory::one(bytes));
@@ -163,7 +163,7 @@ impl Pools {
         self.all.get((number as usize).checked_sub(1)?).map(|pool| pool.used.bytes)
     }
 
-    pub(super) fn freed(&mut self, number: u32, bytes: u64) {
+    pub fn freed(&mut self, number: u32, bytes: u64) {
         if let Some(pool) = self.of_number(number) {
             pool.used.remove(HeldMemory::one(bytes));
         }

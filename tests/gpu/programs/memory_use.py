@@ -10,6 +10,7 @@ pools     the device's own pool and one of the program's, with a limit to what t
 arrays    an array, one of three dimensions and a mipmap; the array is destroyed
 mapped    physical memory of three kinds of use: unmapped and released, released while it is mapped, and twice mapped
 shared    another process opens 8 MiB of this one, one after the other and twice at once; both count what is their own
+kinds     memory of each kind that CUPTI has records of; half of it is freed
 graph     a graph that allocates 4 MiB at each launch, as captured, and is launched; another is built with a node that allocates 2 MiB
 segments  tensors of many sizes in PyTorch, without any library that allocates by itself; the cache is emptied once
 """
@@ -338,6 +339,30 @@ def shared():
     return {"end": 8 << 20, "child_end": 1 << 20}
 
 
+def kinds():
+    start()
+    stream = ctypes.c_void_p()
+    done(driver.cuStreamCreate(ctypes.byref(stream), 1))
+    size = ctypes.c_size_t(2 << 20)
+
+    def make(call, *arguments):
+        pointer = ctypes.c_uint64()
+        done(call(ctypes.byref(pointer), *arguments))
+        return pointer
+    device = [make(driver.cuMemAlloc_v2, size) for _ in range(6)]
+    managed = [make(driver.cuMemAllocManaged, size, 1) for _ in range(4)]
+    pinned = [make(driver.cuMemAllocHost_v2, size) for _ in range(4)] + [make(driver.cuMemHostAlloc, size, 0) for _ in range(4)]
+    pool = [make(driver.cuMemAllocAsync, size, stream) for _ in range(6)]
+    for pointer in device[::2] + managed[::2]:
+        done(driver.cuMemFree_v2(pointer))
+    for pointer in pinned[::2]:
+        done(driver.cuMemFreeHost(pointer))
+    for pointer in pool[::2]:
+        done(driver.cuMemFreeAsync(pointer, stream))
+    done(driver.cuStreamSynchronize(stream))
+    return {"held": (3 + 2 + 3) * (2 << 20)}
+
+
 def graph():
     start()
     stream, captured, ready = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
@@ -362,5 +387,5 @@ def graph():
     return {"in_graphs": (4 + 2) << 20, "end": 1 << 20}
 
 
-found = {"pools": pools, "arrays": arrays, "mapped": mapped, "shared": shared, "graph": graph, "leak": leak, "churn": churn, "oom": oom, "retry": retry, "killed": killed, "wanting": wanting, "segments": segments}[sys.argv[1]]()
+found = {"kinds": kinds, "pools": pools, "arrays": arrays, "mapped": mapped, "shared": shared, "graph": graph, "leak": leak, "churn": churn, "oom": oom, "retry": retry, "killed": killed, "wanting": wanting, "segments": segments}[sys.argv[1]]()
 print(json.dumps({"lines": LINES, **found}))

@@ -36,7 +36,7 @@ pub fn memory(
             bytes(row.live_bytes),
             share(row, session),
             count(row.live),
-            row.allocations_per_second.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}")),
+            row.allocations_per_second.map_or_else(|| "-".to_owned(), per_second),
             count(row.allocations),
             bytes(row.most_bytes),
             shortened(&named(row), name_columns, glyphs.cut),
@@ -56,6 +56,11 @@ pub fn held(session: &SessionView) -> String {
         0 | 1 => format!("{now}, at most {}", bytes(session.peak_bytes)),
         several => format!("{now} by {several} processes"),
     }
+}
+
+/// Slow rates have a decimal, since a leak may be slow.
+fn per_second(rate: f64) -> String {
+    if rate > 0.0 && rate < 10.0 { format!("{rate:.1}") } else { count(rate.round() as u64) }
 }
 
 /// Of what is held on devices; memory of the host and of other processes is no part of that.
