@@ -438,9 +438,13 @@ hooks! {
         [cuMemPoolImportPointer 11020 legacy]
     cuDeviceGetDefaultMemPool(out: *mut Handle, device: Device) => (|cx| pool::own(cx, out, device))
         [cuDeviceGetDefaultMemPool 11020 legacy]
+    cuDeviceGetMemPool(out: *mut Handle, device: Device) => (|cx| pool::current(cx, out, device))
+        [cuDeviceGetMemPool 11020 legacy]
     cuMemGetDefaultMemPool(out: *mut Handle, location: *mut c_void, kind: c_uint)
         => (|cx| pool::default_of(cx, out, location, kind))
         [cuMemGetDefaultMemPool 13000 legacy]
+    cuMemGetMemPool(out: *mut Handle, location: *mut c_void, kind: c_uint) => (|cx| pool::current_of(cx, out, location, kind))
+        [cuMemGetMemPool 13000 legacy]
     cuDeviceSetMemPool(device: Device, pool: Handle) => (|cx| pool::made_current(cx, pool, device))
         [cuDeviceSetMemPool 11020 legacy]
     cuMemSetMemPool(location: *mut c_void, kind: c_uint, pool: Handle) => (|cx| pool::made_default(cx, location, kind, pool))

@@ -119,6 +119,9 @@ pub struct MemoryState {
     pub units: u32,
 }
 
+/// In the value of a `LOOK_UP` of a pool: it is the device's current pool, and else its own.
+pub const CURRENT_POOL: u64 = 1 << 32;
+
 /// Mappings are multiples of it: devices' granularity is 64 KiB or 2 MiB.
 pub const MAPPED_UNIT: u64 = 4096;
 

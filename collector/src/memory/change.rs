@@ -3,7 +3,7 @@
 //! `cuMemFree` frees memory of the device, managed memory and memory of pools, so allocations are known by
 //! address, and a free has no kind of its own.
 
-use gputrace_wire::call::{Detail, MAPPED_UNIT, Memory, MemoryState, memory, operation};
+use gputrace_wire::call::{CURRENT_POOL, Detail, MAPPED_UNIT, Memory, MemoryState, memory, operation};
 use gputrace_wire::cell::{flag, kind};
 
 use super::pools::{PoolChange, PoolOf};
@@ -135,7 +135,10 @@ impl MemoryChange {
     fn of_state(what: &MemoryState) -> Option<MemoryChange> {
         let MemoryState { operation, object, value, units } = *what;
         let pool = |change| Some(MemoryChange::Pool { handle: object, change });
-        let device = || value.checked_sub(1).and_then(|device| u32::try_from(device).ok());
+        let device = || {
+            let number = (value & !CURRENT_POOL).checked_sub(1)?;
+            u32::try_from(number).ok()
+        };
         match operation {
             operation::MAP => Some(MemoryChange::Mapped {
                 address: object,
@@ -150,6 +153,7 @@ impl MemoryChange {
             operation::KEEP => pool(PoolChange::Keeps(value)),
             operation::TRIM => pool(PoolChange::Trimmed),
             operation::RESERVED => pool(PoolChange::Reserved(value)),
+            operation::LOOK_UP if value & CURRENT_POOL != 0 => pool(PoolChange::FoundCurrent(device())),
             operation::LOOK_UP => pool(PoolChange::IsDefault(device())),
             operation::SET_CURRENT => pool(PoolChange::IsCurrent(device())),
             _ => None,

@@ -33,6 +33,8 @@ pub enum PoolChange {
     Reserved(u64),
     /// The own pool of the device with that ordinal, if it is known: calls without a pool allocate from it.
     IsDefault(Option<u32>),
+    /// It is the one that calls without a pool allocate from on the device.
+    FoundCurrent(Option<u32>),
     /// Calls without a pool allocate from this one on the device from here on.
     IsCurrent(Option<u32>),
 }
@@ -103,6 +105,12 @@ impl Pools {
                 let index = self.own(device)?;
                 self.by_low.insert(low, index);
             }
+            PoolChange::FoundCurrent(device)
+                if self.by_low.len() < 2 * POOLS_MAX && !self.by_low.contains_key(&low) =>
+            {
+                let index = self.number(PoolOf::Device(device)).checked_sub(1)?;
+                self.by_low.insert(low, index as usize);
+            }
             _ => {}
         }
         let index = self.named(handle)?;
@@ -124,7 +132,7 @@ impl Pools {
                 pool.reserved_most_bytes = pool.reserved_most_bytes.max(Some(bytes));
                 return Some((u32::try_from(index + 1).ok()?, bytes));
             }
-            PoolChange::IsDefault(_) => {}
+            PoolChange::IsDefault(_) | PoolChange::FoundCurrent(_) => {}
             PoolChange::IsCurrent(device) => {
                 pool.device = pool.device.or(device);
                 if self.current.len() < DEVICES_MAX || self.current.contains_key(&device) {
@@ -240,6 +248,20 @@ mod tests {
             pools.iter().map(|pool| pool.keeps_bytes).collect::<Vec<_>>(),
             [Some(u64::MAX), None, None, None]
         );
+    }
+
+    #[test]
+    fn pool_that_a_device_has_now_is_the_one_that_was_allocated_from() {
+        let mut pools = Pools::default();
+        let own = pools.number(PoolOf::Device(Some(0)));
+        pools.change(0x10, PoolChange::FoundCurrent(Some(0)));
+        assert_eq!(pools.number(PoolOf::Handle(0x10)), own);
+        pools.change(HANDLE, PoolChange::Created(None));
+        pools.change(HANDLE, PoolChange::IsCurrent(Some(0)));
+        pools.change(HANDLE, PoolChange::FoundCurrent(Some(0)));
+        let current = [PoolOf::Device(Some(0)), PoolOf::Handle(LOW)].map(|from| pools.number(from));
+        assert!(current[0] == current[1] && current[0] != own);
+        assert_eq!(pools.iter().map(|pool| pool.handle).collect::<Vec<_>>(), [0x10, HANDLE]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use cupti_sys::driver::CUmemPoolProps_v1 as Properties;
-use gputrace_wire::call::{Detail, Memory, memory, operation};
+use gputrace_wire::call::{CURRENT_POOL, Detail, Memory, memory, operation};
 
 use super::memory::{allocated, stated};
 use super::{given, sync, written};
@@ -47,6 +47,11 @@ pub fn own(cx: &Context, out: *const Handle, device: Device) -> Description {
     named(cx, operation::LOOK_UP, out, device_value(device))
 }
 
+/// The pool that calls without one allocate from now.
+pub fn current(cx: &Context, out: *const Handle, device: Device) -> Description {
+    named(cx, operation::LOOK_UP, out, device_value(device) | CURRENT_POOL)
+}
+
 /// The pool of a device from now on.
 pub fn made_current(cx: &Context, pool: Handle, device: Device) -> Description {
     changed(cx, operation::SET_CURRENT, pool, device_value(device))
@@ -79,6 +84,19 @@ pub fn default_of(
 ) -> Description {
     match device_of(cx, location, allocation) {
         Some(device) => own(cx, out, device),
+        None => named(cx, operation::CREATE, out, 0),
+    }
+}
+
+/// The pool that a place has now.
+pub fn current_of(
+    cx: &Context,
+    out: *const Handle,
+    location: *const c_void,
+    allocation: c_uint,
+) -> Description {
+    match device_of(cx, location, allocation) {
+        Some(device) => current(cx, out, device),
         None => named(cx, operation::CREATE, out, 0),
     }
 }

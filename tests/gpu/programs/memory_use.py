@@ -203,6 +203,9 @@ def pools():
     own, made, stream = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     done(driver.cuStreamCreate(ctypes.byref(stream), 1))
     done(driver.cuDeviceGetDefaultMemPool(ctypes.byref(own), 0))
+    again = ctypes.c_void_p()
+    done(driver.cuDeviceGetMemPool(ctypes.byref(again), 0))
+    assert again.value == own.value
     done(driver.cuMemPoolSetAttribute(own, 4, ctypes.byref(ctypes.c_uint64(1 << 30))))
     done(driver.cuMemPoolCreate(ctypes.byref(made), ctypes.byref(PoolProperties(1, 0, 1, 0, None, 256 << 20))))
 
