@@ -183,6 +183,27 @@ fn pools_have_what_the_driver_counts() {
 }
 
 #[test]
+fn pools_of_two_devices_are_apart() {
+    if !python("memory::pools_of_two_devices_are_apart") {
+        return;
+    }
+    let traced =
+        run_command("python3").arg(program()).arg("devices").env("GPUTRACE_SIM_DEVICES", "2").succeed();
+    let report = traced.report();
+    let pools = report["memory"]["processes"][0]["pools"].as_array().unwrap();
+    let of = |pool: &Value| ["device", "is_default", "end_bytes"].map(|name| pool[name].clone());
+    let ours: Vec<_> = pools.iter().map(of).collect();
+    let used = said(&traced)["used"].clone();
+    let expected = [
+        [json!(0), json!(true), used[0].clone()],
+        [json!(1), json!(true), used[1].clone()],
+        [json!(1), json!(false), used[2].clone()],
+    ];
+    assert_eq!(ours, expected);
+    assert_eq!(used, json!([5 * MIB, 2 * MIB, 8 * MIB]));
+}
+
+#[test]
 fn arrays_and_mipmaps_count_by_their_elements() {
     if !python("memory::arrays_and_mipmaps_count_by_their_elements") {
         return;

@@ -11,6 +11,7 @@ arrays    an array, one of three dimensions and a mipmap; the array is destroyed
 mapped    physical memory of three kinds of use: unmapped and released, released while it is mapped, and twice mapped
 shared    another process opens 8 MiB of this one, one after the other and twice at once; both count what is their own
 kinds     memory of each kind that CUPTI has records of; half of it is freed
+devices   stream-ordered memory of two devices, of which the second gets another current pool
 graph     a graph that allocates 4 MiB at each launch, as captured, and is launched; another is built with a node that allocates 2 MiB
 segments  tensors of many sizes in PyTorch, without any library that allocates by itself; the cache is emptied once
 """
@@ -237,6 +238,34 @@ def pools():
     return {"used": used, "end": end, "reserved": reserved}
 
 
+def devices():
+    done(driver.cuInit(0))
+    contexts, streams, own = [], [], []
+    for device in range(2):
+        context, stream, pool = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        done(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+        done(driver.cuCtxSetCurrent(context))
+        done(driver.cuStreamCreate(ctypes.byref(stream), 1))
+        done(driver.cuDeviceGetDefaultMemPool(ctypes.byref(pool), device))
+        contexts.append(context)
+        streams.append(stream)
+        own.append(pool)
+
+    def take(device, size):
+        pointer = ctypes.c_uint64()
+        done(driver.cuCtxSetCurrent(contexts[device]))
+        done(driver.cuMemAllocAsync(ctypes.byref(pointer), ctypes.c_size_t(size), streams[device]))
+        done(driver.cuStreamSynchronize(streams[device]))
+    take(0, 1 << 20)
+    take(1, 2 << 20)
+    made = ctypes.c_void_p()
+    done(driver.cuMemPoolCreate(ctypes.byref(made), ctypes.byref(PoolProperties(1, 0, 1, 1, None, 0))))
+    done(driver.cuDeviceSetMemPool(1, made))
+    take(0, 4 << 20)
+    take(1, 8 << 20)
+    return {"used": [attribute(pool, 7) for pool in (*own, made)]}
+
+
 def arrays():
     start()
     before = free_bytes()
@@ -390,5 +419,5 @@ def graph():
     return {"in_graphs": (4 + 2) << 20, "end": 1 << 20}
 
 
-found = {"kinds": kinds, "pools": pools, "arrays": arrays, "mapped": mapped, "shared": shared, "graph": graph, "leak": leak, "churn": churn, "oom": oom, "retry": retry, "killed": killed, "wanting": wanting, "segments": segments}[sys.argv[1]]()
+found = {"devices": devices, "kinds": kinds, "pools": pools, "arrays": arrays, "mapped": mapped, "shared": shared, "graph": graph, "leak": leak, "churn": churn, "oom": oom, "retry": retry, "killed": killed, "wanting": wanting, "segments": segments}[sys.argv[1]]()
 print(json.dumps({"lines": LINES, **found}))
