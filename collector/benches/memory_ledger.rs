@@ -1,9 +1,9 @@
 //! What following every allocation takes: a million live ones and as many calls as are asked for.
 //!
-//! `cargo bench -p gputrace-collector --bench memory_ledger -- [CALLS [STACKS]]` (`scripts/bench-memory`). It prints
-//! the resident memory that the ledger added, and the processor time of each tenth of the calls, and fails beyond the
-//! bounds. Addresses ascend at first, as a driver gives them; then random ones of the million are freed and
-//! allocated again, from four threads, on a thousand stacks or as many as are asked for.
+//! `cargo bench -p gputrace-collector --bench memory_ledger -- [CALLS [STACKS]]`, or `scripts/bench-memory`.
+//! It prints the resident memory that the ledger added, and the processor time of each tenth of the calls,
+//! and fails beyond the bounds. Addresses ascend at first, as a driver gives them; then random ones of the
+//! million are freed and allocated again, from four threads, on a thousand stacks or as many as are asked for.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::time::Duration;
@@ -26,9 +26,9 @@ const BYTES_MAX: u64 = 64 << 20;
 const SLOWER_MAX: f64 = 1.5;
 
 /// A pseudo-random sequence: the same in each run.
-struct Sequence(u64);
+struct RandomNumbers(u64);
 
-impl Sequence {
+impl RandomNumbers {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -49,15 +49,15 @@ fn processor_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-struct Program {
+struct AllocatingProgram {
     ledger: MemoryLedger,
     definitions: Definitions,
     now_ns: u64,
-    sequence: Sequence,
+    sequence: RandomNumbers,
     stacks: u64,
 }
 
-impl Program {
+impl AllocatingProgram {
     fn call(&mut self, kind: u16, number: u64) {
         self.now_ns += 100;
         let bytes = if kind == kind::ALLOC { 512 << (number % 10) } else { 0 };
@@ -91,11 +91,11 @@ fn main() {
     let mut asked = std::env::args().skip(1).filter_map(|argument| argument.parse::<u64>().ok());
     let calls = asked.next().unwrap_or(CALLS);
     let stacks = asked.next().unwrap_or(STACKS);
-    let mut program = Program {
+    let mut program = AllocatingProgram {
         ledger: MemoryLedger::default(),
         definitions: Definitions::default(),
         now_ns: 1,
-        sequence: Sequence(0x9e37_79b9_7f4a_7c15),
+        sequence: RandomNumbers(0x9e37_79b9_7f4a_7c15),
         stacks,
     };
     let before = resident_bytes();

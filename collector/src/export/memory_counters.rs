@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use rustc_hash::FxHashMap;
 
 use crate::export::Trace;
-use crate::memory::{MemoryLedger, MemoryStep, NAMES, ProcessMemory, is_of_device};
+use crate::memory::{JournalStep, MemoryLedger, NAMES, ProcessMemory, is_of_device};
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 
@@ -54,6 +54,14 @@ struct ProcessCounters {
     held: u64,
     kinds: [u64; NAMES.len()],
     lines_hold: Vec<u64>,
+}
+
+/// A line, the most that its stacks held, and their sites by stack and kind.
+#[derive(Debug, Default)]
+struct LineSites {
+    name: String,
+    most_bytes: u64,
+    sites: Vec<(u32, usize)>,
 }
 
 impl Default for MemoryCounters {
@@ -148,7 +156,7 @@ impl MemoryCounters {
 impl ProcessCounters {
     /// Chooses what has a counter by what the first pass found.
     fn new(process: u32, trace: &mut Trace<'_>) -> ProcessCounters {
-        let mut lines: Vec<(String, u64, Vec<(u32, usize)>)> = Vec::new();
+        let mut lines: Vec<LineSites> = Vec::new();
         let mut by_name: FxHashMap<(String, usize), usize> = FxHashMap::default();
         let known = trace.aggregates.memory.process(process);
         for site in known.into_iter().flat_map(ProcessMemory::sites).filter(|site| is_of_device(site.kind)) {
@@ -159,15 +167,15 @@ impl ProcessCounters {
                     Some(&"device") | None => String::new(),
                     Some(kind) => format!(" ({kind})"),
                 };
-                lines.push((format!("{name}{suffix}"), 0, Vec::new()));
+                lines.push(LineSites { name: format!("{name}{suffix}"), ..LineSites::default() });
                 lines.len() - 1
             });
-            if let Some((_, most, sites)) = lines.get_mut(index) {
-                *most = most.saturating_add(site.live_max_bytes);
-                sites.push((site.stack, site.kind));
+            if let Some(line) = lines.get_mut(index) {
+                line.most_bytes = line.most_bytes.saturating_add(site.live_max_bytes);
+                line.sites.push((site.stack, site.kind));
             }
         }
-        lines.sort_by(|a, b| (Reverse(a.1), &a.0).cmp(&(Reverse(b.1), &b.0)));
+        lines.sort_by(|a, b| (Reverse(a.most_bytes), &a.name).cmp(&(Reverse(b.most_bytes), &b.name)));
         lines.truncate(LINES_MAX);
         let mut pools: Vec<(u32, u64, String)> = (1..)
             .zip(known.into_iter().flat_map(ProcessMemory::pools))
@@ -177,11 +185,11 @@ impl ProcessCounters {
         pools.sort_by_key(|(_, most, _)| Reverse(*most));
         pools.truncate(POOLS_MAX);
         let by_site = lines.iter().enumerate();
-        let by_site = by_site.flat_map(|(line, (_, _, sites))| sites.iter().map(move |site| (*site, line)));
+        let by_site = by_site.flat_map(|(line, of)| of.sites.iter().map(move |site| (*site, line)));
         ProcessCounters {
             by_site: by_site.collect(),
             lines_hold: vec![0; lines.len()],
-            lines: lines.into_iter().map(|(name, _, _)| name).collect(),
+            lines: lines.into_iter().map(|line| line.name).collect(),
             pools: pools.into_iter().map(|(number, _, name)| (number, name)).collect(),
             sites: Vec::new(),
             held: 0,
@@ -189,9 +197,9 @@ impl ProcessCounters {
         }
     }
 
-    fn step(&mut self, step: MemoryStep, memory: &ProcessMemory, mut write: impl FnMut(MemoryValue)) {
+    fn step(&mut self, step: JournalStep, memory: &ProcessMemory, mut write: impl FnMut(MemoryValue)) {
         match step {
-            MemoryStep::Live { at_ns, site, bytes } => {
+            JournalStep::Live { at_ns, site, bytes } => {
                 let Some(of) = memory.sites().get(site) else { return };
                 if self.sites.len() <= site {
                     self.sites.resize(site + 1, 0);
@@ -216,13 +224,13 @@ impl ProcessCounters {
                     value(MemoryCounter::Line(line), *held);
                 }
             }
-            MemoryStep::PoolUsed { at_ns, pool, bytes } if self.pools.contains_key(&pool) => {
+            JournalStep::PoolUsed { at_ns, pool, bytes } if self.pools.contains_key(&pool) => {
                 write(MemoryValue { at_ns, counter: MemoryCounter::PoolUsed(pool), bytes });
             }
-            MemoryStep::PoolReserved { at_ns, pool, bytes } if self.pools.contains_key(&pool) => {
+            JournalStep::PoolReserved { at_ns, pool, bytes } if self.pools.contains_key(&pool) => {
                 write(MemoryValue { at_ns, counter: MemoryCounter::PoolReserved(pool), bytes });
             }
-            MemoryStep::PoolUsed { .. } | MemoryStep::PoolReserved { .. } => {}
+            JournalStep::PoolUsed { .. } | JournalStep::PoolReserved { .. } => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::tables::{NO_LINE, OTHER_STACKS, ROWS_MAX, STACKS_MAX};
+use super::row_limits::{NO_LINE, OTHER_STACKS, ROWS_MAX, STACKS_MAX};
 use crate::label::StackNames;
 use crate::memory::{NAMES, ProcessMemory, Site, is_of_device};
 use crate::model::definitions::Definitions;
@@ -33,14 +33,14 @@ pub struct LiveMemoryRow {
 }
 
 /// A line and the kind of its memory.
-type LineKey = (String, String);
+type RateKey = (String, String);
 
 /// How fast the lines of a process allocate.
 #[derive(Debug, Default)]
 pub(super) struct AllocationRates {
     counted_ns: u64,
-    counted: FxHashMap<LineKey, u64>,
-    per_second: FxHashMap<LineKey, f64>,
+    counted: FxHashMap<RateKey, u64>,
+    per_second: FxHashMap<RateKey, f64>,
 }
 
 impl AllocationRates {
@@ -95,7 +95,7 @@ pub(super) fn rows(process: u32, memory: &ProcessMemory, definitions: &Definitio
 
 /// Adds the rows of another process.
 pub(super) fn added(rows: Vec<LiveMemoryRow>, others: &[LiveMemoryRow]) -> Vec<LiveMemoryRow> {
-    let mut sums: BTreeMap<LineKey, LiveMemoryRow> = BTreeMap::new();
+    let mut sums: BTreeMap<RateKey, LiveMemoryRow> = BTreeMap::new();
     for row in rows.iter().chain(others) {
         let sum = sums.entry((row.name.clone(), row.kind.clone())).or_insert_with(|| LiveMemoryRow {
             name: row.name.clone(),

@@ -4,8 +4,10 @@
 //! [`LiveAggregates`] is the session's aggregates and makes the tables twice a second, on the processing
 //! thread, while somebody has asked a [`LiveView`] for them in the last seconds.
 
+mod live_process;
 mod memory_rows;
 mod process;
+mod row_limits;
 mod shortage;
 mod tables;
 mod view;
@@ -15,8 +17,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+pub use live_process::LiveProcess;
 pub use memory_rows::LiveMemoryRow;
-pub use process::LiveProcess;
 pub use tables::{LiveRow, LiveTables};
 pub use view::LiveView;
 

@@ -6,17 +6,12 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use super::live_process::LiveProcess;
+use super::memory_rows::{self, LiveMemoryRow};
+use super::row_limits::{NO_LINE, OTHER_STACKS, ROWS_MAX, STACKS_MAX};
 use crate::aggregate::{Aggregates, Weight};
 use crate::label::{KernelTable, StackNames, stream_name};
-use crate::live::{LiveMemoryRow, LiveProcess, memory_rows};
 use crate::model::definitions::Definitions;
-
-/// Rows of each table.
-pub(super) const ROWS_MAX: usize = 100;
-/// Stacks whose frames are read: those with the most device time, or memory. The rest is one row.
-pub(super) const STACKS_MAX: usize = 500;
-pub(super) const OTHER_STACKS: &str = "(other lines)";
-pub(super) const NO_LINE: &str = "(no line known)";
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct LiveTables {

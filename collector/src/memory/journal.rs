@@ -2,7 +2,7 @@
 
 /// One change, on the process's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MemoryStep {
+pub enum JournalStep {
     /// What the site with that index holds.
     Live { at_ns: u64, site: usize, bytes: u64 },
     /// What the pool with that number, counted from 1, has in use.
@@ -15,7 +15,7 @@ pub enum MemoryStep {
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemoryJournal {
     is_kept: bool,
-    steps: Vec<MemoryStep>,
+    steps: Vec<JournalStep>,
 }
 
 impl MemoryJournal {
@@ -24,13 +24,13 @@ impl MemoryJournal {
     }
 
     #[inline]
-    pub fn add(&mut self, step: impl FnOnce() -> MemoryStep) {
+    pub fn add(&mut self, step: impl FnOnce() -> JournalStep) {
         if self.is_kept {
             self.steps.push(step());
         }
     }
 
-    pub fn take(&mut self) -> Vec<MemoryStep> {
+    pub fn take(&mut self) -> Vec<JournalStep> {
         std::mem::take(&mut self.steps)
     }
 }

@@ -6,7 +6,7 @@ use gputrace_wire::call::Detail;
 use gputrace_wire::cell::{flag, kind};
 
 use super::change::{self, MemoryChange};
-use super::journal::MemoryStep;
+use super::journal::JournalStep;
 use super::process_memory::{Budget, ProcessMemory};
 use super::reordering::{AskedMemory, FreeOutcome};
 use crate::model::definitions::Definitions;
@@ -72,7 +72,7 @@ impl MemoryLedger {
     }
 
     /// What changed in a process's memory since this was last called.
-    pub fn take_journal(&mut self, process: u32) -> Vec<MemoryStep> {
+    pub fn take_journal(&mut self, process: u32) -> Vec<JournalStep> {
         self.processes.get_mut(&process).map_or_else(Vec::new, ProcessMemory::take_journal)
     }
 

@@ -30,7 +30,7 @@ pub use caching::caching_library;
 pub use change::{AllocationKey, KINDS, MemoryChange, NAMES, REGISTERED, Space, is_of_host};
 pub use growth::Growth;
 pub use held_memory::HeldMemory;
-pub use journal::MemoryStep;
+pub use journal::JournalStep;
 pub use kind_memory::KindMemory;
 pub use ledger::MemoryLedger;
 pub use mappings::Mappings;

@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::change::{AllocationKey, KINDS, MemoryChange, Space, is_of_host};
 use super::held_memory::HeldMemory;
 use super::imported_again::ImportedAgain;
-use super::journal::{MemoryJournal, MemoryStep};
+use super::journal::{JournalStep, MemoryJournal};
 use super::kind_memory::KindMemory;
 use super::live::{BYTES_MAX, Live};
 use super::mappings::Mappings;
@@ -112,7 +112,7 @@ impl ProcessMemory {
         self.journal.keep();
     }
 
-    pub(super) fn take_journal(&mut self) -> Vec<MemoryStep> {
+    pub(super) fn take_journal(&mut self) -> Vec<JournalStep> {
         self.journal.take()
     }
 
@@ -220,7 +220,7 @@ impl ProcessMemory {
             MemoryChange::Retained { address, handle } => self.mappings.retained(address, handle),
             MemoryChange::Pool { handle, change } => {
                 if let Some((pool, bytes)) = self.pools.change(handle, change) {
-                    self.journal.add(|| MemoryStep::PoolReserved { at_ns: asked.at_ns, pool, bytes });
+                    self.journal.add(|| JournalStep::PoolReserved { at_ns: asked.at_ns, pool, bytes });
                 }
             }
             MemoryChange::Observed { total_bytes, free_bytes } => {
@@ -369,9 +369,9 @@ impl ProcessMemory {
     fn write_journal(&mut self, site: usize) {
         let Some(of) = self.sites.get(site) else { return };
         let at_ns = self.applied_ns;
-        self.journal.add(|| MemoryStep::Live { at_ns, site, bytes: of.live.bytes });
+        self.journal.add(|| JournalStep::Live { at_ns, site, bytes: of.live.bytes });
         if let Some(bytes) = self.pools.used(of.pool) {
-            self.journal.add(|| MemoryStep::PoolUsed { at_ns, pool: of.pool, bytes });
+            self.journal.add(|| JournalStep::PoolUsed { at_ns, pool: of.pool, bytes });
         }
     }
 
