@@ -3,7 +3,7 @@
 //! `cargo bench -p gputrace-collector --bench memory_ledger -- [CALLS [STACKS]]`, or `scripts/bench-memory`.
 //! It prints the resident memory that the ledger added, and the processor time of each tenth of the calls,
 //! and fails beyond the bounds. Addresses ascend at first, as a driver gives them; then random ones of the
-//! million are freed and allocated again, from four threads, on a thousand stacks or as many as are asked for.
+//! million are freed and allocated again, from four threads, on as many stacks as are asked for.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::time::Duration;
