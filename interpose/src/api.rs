@@ -15,7 +15,8 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::sync::atomic::AtomicPtr;
 
 use cupti_sys::driver::{
-    CUDA_ARRAY3D_DESCRIPTOR_v2 as CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY2D_v2 as CUDA_MEMCPY2D,
+    CUDA_ARRAY3D_DESCRIPTOR_v2 as CUDA_ARRAY3D_DESCRIPTOR,
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1 as CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY2D_v2 as CUDA_MEMCPY2D,
     CUDA_MEMCPY3D_PEER_v1 as CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_v2 as CUDA_MEMCPY3D, CUlaunchConfig,
     CUmemPoolProps_v1 as CUmemPoolProps,
 };
@@ -435,12 +436,16 @@ hooks! {
         [cuMemPoolImportFromShareableHandle 11020 legacy]
     cuMemPoolImportPointer(out: *mut DevicePointer, pool: Handle, from: *mut c_void) => (|cx| pool::imported(cx, out, pool))
         [cuMemPoolImportPointer 11020 legacy]
-    cuDeviceGetDefaultMemPool(out: *mut Handle, device: Device) => (|cx| pool::named(cx, op::LOOK_UP, out, 0))
+    cuDeviceGetDefaultMemPool(out: *mut Handle, device: Device) => (|cx| pool::own(cx, out, device))
         [cuDeviceGetDefaultMemPool 11020 legacy]
+    cuDeviceGetMemPool(out: *mut Handle, device: Device) => (|cx| pool::current(cx, out, device))
+        [cuDeviceGetMemPool 11020 legacy]
     cuMemGetDefaultMemPool(out: *mut Handle, location: *mut c_void, kind: c_uint)
         => (|cx| pool::default_of(cx, out, location, kind))
         [cuMemGetDefaultMemPool 13000 legacy]
-    cuDeviceSetMemPool(device: Device, pool: Handle) => (|cx| pool::changed(cx, op::SET_CURRENT, pool, 0))
+    cuMemGetMemPool(out: *mut Handle, location: *mut c_void, kind: c_uint) => (|cx| pool::current_of(cx, out, location, kind))
+        [cuMemGetMemPool 13000 legacy]
+    cuDeviceSetMemPool(device: Device, pool: Handle) => (|cx| pool::made_current(cx, pool, device))
         [cuDeviceSetMemPool 11020 legacy]
     cuMemSetMemPool(location: *mut c_void, kind: c_uint, pool: Handle) => (|cx| pool::made_default(cx, location, kind, pool))
         [cuMemSetMemPool 13000 legacy]
@@ -608,7 +613,8 @@ hooks! {
         [cuGraphAddEventRecordNode 11010 legacy]
     cuGraphAddEventWaitNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, event: Handle) => node
         [cuGraphAddEventWaitNode 11010 legacy]
-    cuGraphAddMemAllocNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *mut c_void) => node
+    cuGraphAddMemAllocNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const CUDA_MEM_ALLOC_NODE_PARAMS)
+        => (|cx| graph::allocation_added(cx, graph, what))
         [cuGraphAddMemAllocNode 11040 legacy]
     cuGraphAddMemFreeNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, pointer: DevicePointer) => node
         [cuGraphAddMemFreeNode 11040 legacy]

@@ -45,6 +45,8 @@ pub struct World {
     pub pools: Table<Pool>,
     pub arrays: Table<Array>,
     pub memory: Memory,
+    /// Memory of other processes that is open here: how often, by its address here and by what it is there.
+    pub opened: HashMap<(u64, u64), (u64, u32)>,
     pub virtual_memory: VirtualMemory,
     /// Primary context of each device, with how often it is retained.
     pub primary: Vec<crate::context::Primary>,
@@ -240,6 +242,7 @@ impl World {
             pools: Table::new(9, Code::INVALID_VALUE),
             arrays: Table::new(10, Code::INVALID_HANDLE),
             memory: Memory::default(),
+            opened: HashMap::new(),
             virtual_memory: VirtualMemory::default(),
             primary: Vec::new(),
             device_pools: Vec::new(),

@@ -275,6 +275,32 @@ fn truncated_trace_is_read_to_its_last_whole_block() {
 }
 
 #[test]
+fn memory_of_a_truncated_trace_is_what_is_known_of_it() {
+    if !needs::python("bad_input::memory_of_a_truncated_trace_is_what_is_known_of_it") {
+        return;
+    }
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu/programs/memory_use.py");
+    let traced = tool::run_command("python3").arg(program).arg("leak").succeed();
+    let bytes = fs::read(traced.trace()).unwrap();
+    let folder = Folder::new();
+    let cut = folder.join("cut");
+    let mut found = 0;
+    for part in 1..20 {
+        fs::write(&cut, &bytes[..bytes.len() * part / 20]).unwrap();
+        let ended = finish(gputrace().args(["memory", "--json"]).arg(&cut));
+        assert!(matches!(ended.code(), Some(3 | 65)) && !ended.stderr.is_empty(), "{part}: {ended:?}");
+        let Ok(document) = serde_json::from_str::<serde_json::Value>(&ended.stdout) else { continue };
+        for process in document["processes"].as_array().unwrap() {
+            let of = |name: &str| process[name].as_u64().unwrap();
+            assert!(of("peak_bytes") <= 576 << 20 && of("peak_allocations") <= 65, "{part}: {process}");
+            assert_eq!(process["unmatched_frees"]["unknown"], 0, "{part}");
+            found += 1;
+        }
+    }
+    assert!(found > 0);
+}
+
+#[test]
 fn trace_cut_anywhere_is_read_or_refused() {
     let traced = run("graph").succeed();
     let bytes = fs::read(traced.trace()).unwrap();

@@ -183,6 +183,27 @@ fn pools_have_what_the_driver_counts() {
 }
 
 #[test]
+fn pools_of_two_devices_are_apart() {
+    if !python("memory::pools_of_two_devices_are_apart") {
+        return;
+    }
+    let traced =
+        run_command("python3").arg(program()).arg("devices").env("GPUTRACE_SIM_DEVICES", "2").succeed();
+    let report = traced.report();
+    let pools = report["memory"]["processes"][0]["pools"].as_array().unwrap();
+    let of = |pool: &Value| ["device", "is_default", "end_bytes"].map(|name| pool[name].clone());
+    let ours: Vec<_> = pools.iter().map(of).collect();
+    let used = said(&traced)["used"].clone();
+    let expected = [
+        [json!(0), json!(true), used[0].clone()],
+        [json!(1), json!(true), used[1].clone()],
+        [json!(1), json!(false), used[2].clone()],
+    ];
+    assert_eq!(ours, expected);
+    assert_eq!(used, json!([5 * MIB, 2 * MIB, 8 * MIB]));
+}
+
+#[test]
 fn arrays_and_mipmaps_count_by_their_elements() {
     if !python("memory::arrays_and_mipmaps_count_by_their_elements") {
         return;
@@ -229,7 +250,7 @@ fn shared_memory_counts_in_the_process_that_allocated_it() {
     let child = processes.iter().find(|process| process["end_bytes"] == json!(MIB)).unwrap();
     let opened = child["kinds"].as_array().unwrap().iter().find(|kind| kind["kind"] == "imported").unwrap();
     let counts = ["allocations", "frees", "end_allocations"].map(|name| opened[name].as_u64().unwrap());
-    assert_eq!(counts, [3, 2, 1]);
+    assert_eq!(counts, [4, 3, 1]);
     assert!(processes.iter().all(|process| process["unmatched_frees"]["unknown"] == json!(0)));
 }
 
@@ -239,7 +260,7 @@ fn memory_of_graphs_is_counted_beside_the_rest() {
         return;
     }
     let (said, process) = process_of("graph");
-    assert_eq!((&process["graph_allocations"], &process["graph_bytes"]), (&json!(1), &said["in_graphs"]));
+    assert_eq!((&process["graph_allocations"], &process["graph_bytes"]), (&json!(2), &said["in_graphs"]));
     assert_eq!((&process["peak_bytes"], &process["end_bytes"]), (&said["end"], &said["end"]));
 }
 

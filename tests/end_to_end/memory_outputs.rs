@@ -141,3 +141,51 @@ fn reader() -> &'static Result<PathBuf, String> {
         Ok(reader)
     })
 }
+
+/// The counter events of a name in a Chrome trace: times and values.
+fn chrome_counters(document: &Value, name: &str) -> Vec<(f64, serde_json::Map<String, Value>)> {
+    let events = document["traceEvents"].as_array().unwrap().iter();
+    let of = events.filter(|event| event["ph"] == "C" && event["name"] == name);
+    of.map(|event| (event["ts"].as_f64().unwrap(), event["args"].as_object().unwrap().clone())).collect()
+}
+
+#[test]
+fn timelines_have_memory_as_counters() {
+    if !python("memory_outputs::timelines_have_memory_as_counters") {
+        return;
+    }
+    let exported = |mode: &str, options: &[&str]| {
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu/programs/memory_use.py");
+        let traced = run_command("python3").arg(program).arg(mode).succeed();
+        let ended = finish(
+            gputrace().args(["export", "--format", "chrome", "-o", "-"]).args(options).arg(traced.trace()),
+        )
+        .expect_code(0);
+        (serde_json::from_str::<Value>(&ended.stdout).unwrap(), ended.stderr)
+    };
+    let (document, _) = exported("leak", &[]);
+    let held = chrome_counters(&document, "memory held on devices");
+    assert!(held.is_sorted_by(|a, b| a.0 <= b.0));
+    let bytes: Vec<u64> = held.iter().map(|(_, args)| args["bytes"].as_u64().unwrap()).collect();
+    assert_eq!((bytes.len(), bytes.iter().max(), bytes.last()), (66, Some(&(576 << 20)), Some(&(64 << 20))));
+    let lines = chrome_counters(&document, "memory by line");
+    let (_, last) = lines.last().unwrap();
+    let mut found: Vec<_> =
+        last.iter().map(|(name, bytes)| (name.as_str(), bytes.as_u64().unwrap())).collect();
+    found.sort_unstable_by_key(|(_, bytes)| *bytes);
+    let [(whole, 0), (leak, leaked)] = found[..] else { panic!("{last:?}") };
+    assert!(
+        whole.starts_with("allocate memory_use.py:") && leak.starts_with("leak memory_use.py:"),
+        "{found:?}"
+    );
+    assert_eq!(leaked, 64 << 20);
+    let (document, _) = exported("pools", &[]);
+    let pools = chrome_counters(&document, "memory pools");
+    let (_, last) = pools.last().unwrap();
+    assert_eq!(last["own of device 0: in use"], json!(8 << 20), "{last:?}");
+    assert_eq!(last.len(), 3, "{last:?}");
+    // Of a part it is not known what was live before.
+    let (document, told) = exported("leak", &["--from", "1ns"]);
+    assert!(chrome_counters(&document, "memory held on devices").is_empty());
+    assert!(told.contains("counters of memory are left out"), "{told}");
+}

@@ -108,6 +108,11 @@ fn traced_program_is_marked_and_has_its_allocations() {
     assert_eq!((&row(program)["is_traced"], &row(program)["allocations"]), (&json!(true), &json!(3)));
     assert!(row(program)["command"].as_str().unwrap().ends_with("holds_memory"), "{scene:#}");
     assert_eq!(row(4_000_001)["allocations"], Value::Null);
+    let shown = &scene["sessions"][0];
+    assert_eq!((&shown["held_bytes"], &shown["peak_bytes"]), (&json!(3 << 20), &json!(5 << 20)));
+    let memory = shown["tables"]["memory"].as_array().unwrap();
+    let live: u64 = memory.iter().map(|row| count(row, "live")).sum();
+    assert_eq!((live, &memory[0]["kind"], &memory[0]["is_on_device"]), (3, &json!("device"), &json!(true)));
     assert_eq!(session.end().0.code(), Some(0));
 }
 

@@ -2,6 +2,7 @@
 // It is the independent count that gputrace's reports are compared with, and the floor of the overhead table.
 // Loaded by the driver itself through CUDA_INJECTION64_PATH; appends one JSON line to the file CUPTI_CLIENT_OUT.
 // A program can load it as a library instead, and switch it by cupti_client_switch.
+// CUPTI_CLIENT_MEMORY=1 adds allocations and releases by kind of memory (MEMORY2 records).
 // CUPTI_CLIENT_NAMES=1 adds counts and times by (mangled) kernel name.
 #define _GNU_SOURCE
 #include "cupti_load.h"
@@ -9,7 +10,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 1 << 20, NAMES = 1 << 14, COPY_KINDS = 16, CORRELATION_BITS = 1 << 27 };
+enum { BUFFER_BYTES = 1 << 20, NAMES = 1 << 14, COPY_KINDS = 16, MEMORY_KINDS = 9, POOL_MEMORY = 8, CORRELATION_BITS = 1 << 27 };
 typedef struct { uint64_t calls, bytes, ns; } total;
 typedef struct { char *text; uint64_t calls, ns; } name_total;
 typedef struct free_buffer { struct free_buffer *next; } free_buffer;
@@ -25,7 +26,9 @@ static total kernels, graph_kernels, graph_nodes, copies[COPY_KINDS], peer_copie
 static uint64_t graph_launches, bad_times, dropped, other_records;
 static name_total names[NAMES];
 static uint8_t seen_graph_launch[CORRELATION_BITS / 8];
-static int want_names, exit_hooked, written;
+// Allocated and released.
+static total memory[MEMORY_KINDS][2];
+static int want_names, want_memory, exit_hooked, written;
 static uint32_t version;
 
 static void write_totals(void);
@@ -92,6 +95,16 @@ static void count(const uint8_t *record) {
     add(&memsets, read_u64(record, MEMSET_BYTES), read_u64(record, MEMSET_START), read_u64(record, MEMSET_END));
     node = read_u64(record, MEMSET_GRAPH_NODE);
     correlation = read_u32(record, MEMSET_CORRELATION);
+  } else if (kind == KIND_MEMORY2) {
+    // Memory of a pool is the device's, with a type of pool.
+    uint32_t of = read_u32(record, MEMORY_POOL_TYPE) ? POOL_MEMORY : read_u32(record, MEMORY_KIND);
+    uint32_t operation = read_u32(record, MEMORY_OPERATION);
+    if (of < MEMORY_KINDS && (operation == 1 || operation == 2)) {
+      memory[of][operation - 1].calls++;
+      memory[of][operation - 1].bytes += read_u64(record, MEMORY_BYTES);
+    } else {
+      other_records++;
+    }
   } else {
     other_records++;
   }
@@ -136,6 +149,20 @@ static void print_names(FILE *out) {
   fprintf(out, "}");
 }
 
+static void print_memory(FILE *out) {
+  static const char *const kinds[MEMORY_KINDS] = {"unknown", "pageable", "pinned", "device", "array", "managed", "static", "managed_static", "pool"};
+  const char *comma = "";
+  fprintf(out, ", \"memory\": {");
+  for (int i = 0; i < MEMORY_KINDS; i++) {
+    const total *made = &memory[i][0], *freed = &memory[i][1];
+    if (!made->calls && !freed->calls) continue;
+    fprintf(out, "%s\"%s\": [%llu, %llu, %llu, %llu]", comma, kinds[i], (unsigned long long)made->calls, (unsigned long long)made->bytes,
+            (unsigned long long)freed->calls, (unsigned long long)freed->bytes);
+    comma = ", ";
+  }
+  fprintf(out, "}");
+}
+
 static void write_totals(void) {
   static const char *const kinds[COPY_KINDS] = {"unknown", "htod", "dtoh", "htoa", "atoh", "atoa", "atod", "dtoa", "dtod", "htoh", "ptop"};
   if (written) return;
@@ -155,6 +182,7 @@ static void write_totals(void) {
     if (kinds[i] && copies[i].calls) print_total(out, kinds[i], &copies[i]);
   if (peer_copies.calls) print_total(out, "memcpy2", &peer_copies);
   print_total(out, "memsets", &memsets);
+  if (want_memory) print_memory(out);
   if (want_names) print_names(out);
   fprintf(out, "}\n");
   fclose(out);
@@ -180,6 +208,7 @@ static int prepare(void) {
     return -1;
   }
   want_names = getenv("CUPTI_CLIENT_NAMES") != NULL;
+  want_memory = getenv("CUPTI_CLIENT_MEMORY") != NULL;
   get_version(&version);
   int status = register_callbacks((void *)requested, (void *)completed);
   if (status) fprintf(stderr, "cupti client: %s refused: error %d\n", cupti_path, status);
@@ -189,6 +218,7 @@ static int prepare(void) {
 static int enable_all(void) {
   int status = 0;
   for (int i = 0; i < 4 && !status; i++) status = enable(client_kinds[i]);
+  if (want_memory && !status) status = enable(KIND_MEMORY2);
   if (status) fprintf(stderr, "cupti client: %s refused: error %d\n", cupti_path, status);
   return status;
 }

@@ -28,7 +28,7 @@ pub enum Action {
 pub const HELP: [(&str, &str); 12] = [
     ("q, Ctrl-C", "leave; Ctrl-Z stops it until fg"),
     ("h, ?", "this page"),
-    ("Tab, 1 to 5", "the next table, or that one; Shift-Tab: the one before"),
+    ("Tab, 1 to 6", "the next table, or that one; Shift-Tab: the one before"),
     ("Left, Right", "another device"),
     ("Up, Down", "select a row; j and k do the same"),
     ("PageUp, Home", "select a row far up or at the top; PageDown and End: down"),
@@ -87,7 +87,7 @@ pub fn key(event: KeyEvent, view: &mut View, scene: &Scene) -> Action {
             let before = (1..Tab::ALL.len()).fold(view.tab, |tab, _| after(&Tab::ALL, tab));
             view.turn_to(before);
         }
-        KeyCode::Char(digit @ '1'..='5') => {
+        KeyCode::Char(digit @ '1'..='6') => {
             let index = digit.to_digit(10).map_or(0, |digit| digit as usize - 1);
             view.turn_to(Tab::ALL.get(index).copied().unwrap_or_default());
         }
@@ -227,8 +227,10 @@ mod tests {
         let mut view = View::default();
         press("\t\t", &mut view);
         assert_eq!(view.tab, Tab::Lines);
-        press("\t\t\t", &mut view);
+        press("\t\t\t\t", &mut view);
         assert_eq!(view.tab, Tab::Processes);
+        press("6", &mut view);
+        assert_eq!(view.tab, Tab::Memory);
         press("5", &mut view);
         assert_eq!(view.tab, Tab::Copies);
     }

@@ -20,7 +20,7 @@ pub use draw::draw;
 pub use keys::{Action, key};
 pub use palette::{Glyphs, Palette};
 pub use plain::plain;
-pub use scene::{DeviceView, ProcessRow, Scene, SessionView, TableRow, Tables};
+pub use scene::{DeviceView, MemoryRow, ProcessRow, Scene, SessionView, TableRow, Tables};
 pub use terminal::{Terminal, TerminalError, restore};
 pub use view::{Pending, ProcessOrder, Tab, View};
 

@@ -76,6 +76,9 @@ pub struct SessionView {
     pub hook_cost_ns: Option<f64>,
     /// Process ids of the programs that it records now.
     pub processes: Vec<u32>,
+    /// What they hold on devices, and the most that one of them held.
+    pub held_bytes: u64,
+    pub peak_bytes: u64,
     pub tables: Tables,
 }
 
@@ -86,6 +89,23 @@ pub struct Tables {
     pub lines: Vec<TableRow>,
     pub streams: Vec<TableRow>,
     pub copies: Vec<TableRow>,
+    pub memory: Vec<MemoryRow>,
+}
+
+/// What a line allocated and holds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct MemoryRow {
+    pub name: String,
+    /// `device`, `pool`, `pinned` and the like.
+    pub kind: String,
+    /// Whether it is part of what the programs hold on devices.
+    pub is_on_device: bool,
+    pub live_bytes: u64,
+    pub live: u64,
+    pub most_bytes: u64,
+    pub allocations: u64,
+    /// `None` until it is known.
+    pub allocations_per_second: Option<f64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

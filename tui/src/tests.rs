@@ -8,7 +8,8 @@ use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 
 use crate::{
-    DeviceView, Glyphs, Palette, Pending, ProcessRow, Scene, SessionView, Tab, TableRow, Tables, View,
+    DeviceView, Glyphs, MemoryRow, Palette, Pending, ProcessRow, Scene, SessionView, Tab, TableRow, Tables,
+    View,
 };
 
 const GIB: u64 = 1 << 30;
@@ -73,6 +74,19 @@ fn process(pid: u32) -> ProcessRow {
     }
 }
 
+fn memory(name: &str, kind: &str, live_bytes: u64) -> MemoryRow {
+    MemoryRow {
+        name: name.into(),
+        kind: kind.into(),
+        is_on_device: kind == "device",
+        live_bytes,
+        live: 17,
+        most_bytes: 3 * live_bytes,
+        allocations: 12_345,
+        allocations_per_second: (kind == "device").then_some(250.4),
+    }
+}
+
 fn session() -> SessionView {
     let row = |name: &str, total_ns, calls| TableRow { name: name.into(), calls, total_ns, bytes: None };
     SessionView {
@@ -83,11 +97,14 @@ fn session() -> SessionView {
         lost: 0,
         hook_cost_ns: Some(41.2),
         processes: vec![1],
+        held_bytes: 3 * GIB,
+        peak_bytes: 4 * GIB,
         tables: Tables {
             kernels: vec![row("gemm", Some(3_000_000), 3), row("softmax", Some(1_000_000), 2)],
             lines: vec![row("train_step train.py:64", Some(4_000_000), 5)],
             streams: vec![row("default stream", None, 5)],
             copies: vec![TableRow { bytes: Some(5 << 20), ..row("memcpy cpu_to_gpu", Some(10), 1) }],
+            memory: vec![memory("load model.py:12", "device", 2 * GIB), memory("batch", "pinned", GIB)],
         },
         ..SessionView::default()
     }
@@ -174,6 +191,22 @@ fn every_table_shows_its_rows() {
         text(&without, &View { tab: Tab::Kernels, ..View::default() }, (100, 30))
             .contains("gputrace run -- CMD")
     );
+}
+
+#[test]
+fn table_of_memory_shows_who_holds_how_much() {
+    let view = View { tab: Tab::Memory, ..View::default() };
+    let frame = text(&scene(), &view, (80, 24));
+    assert!(frame.contains("nothing lost, 3.0 GiB held on devices, at most 4.0 GiB"), "{frame}");
+    let row = "2.0 GiB    66.7 %   17        250        load model.py:12";
+    assert!(frame.contains(row), "{frame}");
+    // Memory of the host is no part of that, and its rate is not known yet.
+    assert!(frame.contains("1.0 GiB    -        17        -          batch (pinned)"), "{frame}");
+    assert!(!frame.contains("MOST"), "{frame}");
+    let wide = text(&scene(), &view, (400, 60));
+    assert!(wide.contains("12,345") && wide.contains("6.0 GiB") && wide.contains("MOST"), "{wide}");
+    let filtered = text(&scene(), &View { filter: "pinned".into(), ..view }, (80, 24));
+    assert!(filtered.contains("batch") && !filtered.contains("model.py"), "{filtered}");
 }
 
 #[test]
@@ -271,6 +304,7 @@ fn every_size_has_a_frame() {
     let views = [
         View::default(),
         View { tab: Tab::Kernels, ..View::default() },
+        View { tab: Tab::Memory, ..View::default() },
         View { shows_help: true, ..View::default() },
     ];
     for columns in [1, 2, 7, 20, 79, 80, 400] {

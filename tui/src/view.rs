@@ -1,6 +1,6 @@
 //! What the user chose: the table, its order and filter, the device, the pause.
 
-use crate::scene::{ProcessRow, Scene, SessionView, TableRow};
+use crate::scene::{MemoryRow, ProcessRow, Scene, SessionView, TableRow};
 
 /// The table under the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -11,10 +11,12 @@ pub enum Tab {
     Lines,
     Streams,
     Copies,
+    Memory,
 }
 
 impl Tab {
-    pub const ALL: [Tab; 5] = [Tab::Processes, Tab::Kernels, Tab::Lines, Tab::Streams, Tab::Copies];
+    pub const ALL: [Tab; 6] =
+        [Tab::Processes, Tab::Kernels, Tab::Lines, Tab::Streams, Tab::Copies, Tab::Memory];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -23,13 +25,14 @@ impl Tab {
             Tab::Lines => "Lines",
             Tab::Streams => "Streams",
             Tab::Copies => "Copies",
+            Tab::Memory => "Memory",
         }
     }
 
-    /// The rows that a session has for this table; none of processes.
+    /// The rows of times that a session has for this table.
     pub fn rows(self, session: &SessionView) -> &[TableRow] {
         match self {
-            Tab::Processes => &[],
+            Tab::Processes | Tab::Memory => &[],
             Tab::Kernels => &session.tables.kernels,
             Tab::Lines => &session.tables.lines,
             Tab::Streams => &session.tables.streams,
@@ -123,6 +126,12 @@ impl View {
         self.tab.rows(session).iter().filter(|row| self.passes(&row.name)).collect()
     }
 
+    /// The rows of the table of memory that pass the filter.
+    pub fn memory_rows<'s>(&self, session: &'s SessionView) -> Vec<&'s MemoryRow> {
+        let passes = |row: &&MemoryRow| self.passes(&row.name) || self.passes(&row.kind);
+        session.tables.memory.iter().filter(passes).collect()
+    }
+
     /// Brings the choices back into what exists now.
     pub fn fit(&mut self, scene: &Scene) {
         self.device = self.device.min(scene.devices.len().saturating_sub(1));
@@ -131,7 +140,10 @@ impl View {
         let followed =
             self.followed.and_then(|one| shown.iter().position(|row| (row.pid, row.device) == one));
         self.selected = followed.unwrap_or(self.selected).min(shown.len().saturating_sub(1));
-        let rows = scene.sessions.get(self.session).map_or(0, |session| self.rows(session).len());
+        let rows = scene.sessions.get(self.session).map_or(0, |session| match self.tab {
+            Tab::Memory => self.memory_rows(session).len(),
+            _ => self.rows(session).len(),
+        });
         self.row = self.row.min(rows.saturating_sub(1));
     }
 

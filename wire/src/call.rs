@@ -103,6 +103,8 @@ pub struct Memory {
     /// The low half of the pool's handle, which tells the pools of a process apart; 0 for none, or for the
     /// device's current pool.
     pub pool: u32,
+    /// The call asked for memory, and how much is not known: `bytes` is 0.
+    pub is_size_unknown: bool,
 }
 
 /// What a call did with memory, or found out about it, other than allocating or freeing.
@@ -111,9 +113,17 @@ pub struct MemoryState {
     pub operation: u8,
     /// An address, or the handle of a pool.
     pub object: u64,
-    /// What the operation says: the mapped handle, a length, a limit, bytes that are in use.
+    /// What the operation says: the mapped handle, a length, a limit, bytes that are in use, a device.
     pub value: u64,
+    /// The length of a mapping in units of [`MAPPED_UNIT`]; 0 if it is not known.
+    pub units: u32,
 }
+
+/// In the value of a `LOOK_UP` of a pool: it is the device's current pool, and else its own.
+pub const CURRENT_POOL: u64 = 1 << 32;
+
+/// Mappings are multiples of it: devices' granularity is 64 KiB or 2 MiB.
+pub const MAPPED_UNIT: u64 = 4096;
 
 /// Direction of a copy, as far as the call states it.
 pub mod direction {
@@ -232,11 +242,13 @@ impl Call {
                 cell.put_u64(40, m.bytes);
                 cell.put_u64(48, m.address);
                 cell.put_u32(56, m.pool);
+                cell.put_u8(37, u8::from(m.is_size_unknown));
             }
             Detail::MemoryState(m) => {
                 cell.put_u8(36, m.operation);
                 cell.put_u64(40, m.object);
                 cell.put_u64(48, m.value);
+                cell.put_u32(56, m.units);
             }
             Detail::Wait { what, handle } => {
                 cell.put_u8(36, what);
@@ -282,11 +294,13 @@ impl Call {
                 bytes: cell.u64_at(40),
                 address: cell.u64_at(48),
                 pool: cell.u32_at(56),
+                is_size_unknown: cell.u8_at(37) != 0,
             }),
             kind::MEMORY => Detail::MemoryState(MemoryState {
                 operation: cell.u8_at(36),
                 object: cell.u64_at(40),
                 value: cell.u64_at(48),
+                units: cell.u32_at(56),
             }),
             kind::WAIT => Detail::Wait { what: cell.u8_at(36), handle: cell.u64_at(40) },
             kind::MODULE => Detail::Module { module: cell.u32_at(40), operation: cell.u8_at(36) },
@@ -344,18 +358,20 @@ mod tests {
             )),
             (any::<u64>(), any::<u32>())
                 .prop_map(|(bytes, value)| (kind::FILL, Detail::Fill { bytes, value })),
-            (any::<u8>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(
-                |(memory, bytes, address, pool, free)| {
+            (any::<u8>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<[bool; 2]>()).prop_map(
+                |(memory, bytes, address, pool, [free, is_size_unknown])| {
                     (
                         if free { kind::FREE } else { kind::ALLOC },
-                        Detail::Memory(Memory { memory, bytes, address, pool }),
+                        Detail::Memory(Memory { memory, bytes, address, pool, is_size_unknown }),
                     )
                 }
             ),
-            (any::<u8>(), any::<u64>(), any::<u64>()).prop_map(|(operation, object, value)| (
-                kind::MEMORY,
-                Detail::MemoryState(MemoryState { operation, object, value })
-            )),
+            (any::<u8>(), any::<u64>(), any::<u64>(), any::<u32>()).prop_map(
+                |(operation, object, value, units)| (
+                    kind::MEMORY,
+                    Detail::MemoryState(MemoryState { operation, object, value, units })
+                )
+            ),
             (any::<u8>(), any::<u64>())
                 .prop_map(|(what, handle)| (kind::WAIT, Detail::Wait { what, handle })),
             (any::<u32>(), any::<u8>())

@@ -72,7 +72,7 @@ pub mod kind {
 pub mod flag {
     /// `duration` counts units of 65 536 ticks: the call lasted longer than 2^32 ticks (waits do).
     pub const LONG_DURATION: u8 = 1;
-    /// The call went to a stream that was being captured, so it executed nothing.
+    /// The call went to a stream that was being captured, or added a node to a graph: it executed nothing.
     pub const CAPTURED: u8 = 2;
     /// The function was called through its per-thread-default-stream variant.
     pub const PER_THREAD_STREAM: u8 = 4;

@@ -12,6 +12,7 @@ mod device_counters;
 mod early;
 mod feed;
 mod folded;
+mod memory_counters;
 mod missing;
 mod otlp_json;
 pub mod parquet;

@@ -1,10 +1,13 @@
-//! Tables of a running session, for whoever watches it: top kernels, lines, streams and copies.
+//! Tables of a running session, for whoever watches it: top kernels, lines, streams, copies and
+//! memory.
 //!
 //! [`LiveAggregates`] is the session's aggregates and makes the tables twice a second, on the processing
-//! thread, while somebody has asked a [`LiveView`] for them in the last seconds; otherwise
-//! it follows the live allocations of each process only.
+//! thread, while somebody has asked a [`LiveView`] for them in the last seconds.
 
+mod live_process;
+mod memory_rows;
 mod process;
+mod row_limits;
 mod shortage;
 mod tables;
 mod view;
@@ -14,7 +17,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-pub use process::LiveProcess;
+pub use live_process::LiveProcess;
+pub use memory_rows::LiveMemoryRow;
 pub use tables::{LiveRow, LiveTables};
 pub use view::LiveView;
 
@@ -22,7 +26,7 @@ use crate::aggregate::Aggregates;
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::live::process::Observed;
 use crate::live::shortage::Shortages;
-use crate::memory::MemoryChange;
+use crate::memory::REORDERED_NS;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::process_snapshot::ProcessSnapshot;
@@ -61,11 +65,6 @@ impl Sink for LiveAggregates {
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         self.aggregates.host_call(call, definitions);
         self.shortages.call(call);
-        if MemoryChange::concerns(call)
-            && let Some(observed) = self.running.get_mut(&call.process)
-        {
-            observed.memory_call(call, definitions);
-        }
     }
 
     #[inline]
@@ -86,8 +85,14 @@ impl Sink for LiveAggregates {
     fn time_passes(&mut self, number: u32, now_ns: u64, definitions: &Definitions) {
         let message = self.shortages.due(number, now_ns, &mut self.aggregates, definitions);
         self.write_message(message);
-        let Some(observed) = self.running.get(&number) else { return };
-        let make = || LiveTables::new(&self.aggregates, (number, observed.process()), definitions);
+        let Some(observed) = self.running.get_mut(&number) else { return };
+        let aggregates = &mut self.aggregates;
+        let make = || {
+            // What is older has arrived from all threads, so that watching changes no figure.
+            let arrived_ns = now_ns.saturating_sub(REORDERED_NS);
+            aggregates.memory.catch_up(number, arrived_ns);
+            observed.tables(number, aggregates, arrived_ns, definitions)
+        };
         self.view.refresh(number, now_ns, make);
     }
 

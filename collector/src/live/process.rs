@@ -1,37 +1,24 @@
-//! What the live view says of one running process: its live allocations and what a hook costs.
+//! What is kept of one running process for the live view.
 
-use serde::{Deserialize, Serialize};
-
-use crate::metrics::MemoryUse;
+use super::live_process::LiveProcess;
+use super::memory_rows::{self, AllocationRates};
+use super::tables::LiveTables;
+use crate::aggregate::Aggregates;
+use crate::memory::ProcessMemory;
 use crate::model::definitions::Definitions;
-use crate::model::operation::HostCall;
 use crate::model::process_snapshot::ProcessSnapshot;
-
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct LiveProcess {
-    pub pid: u32,
-    /// Allocations of device and managed memory that were not freed; `None` once a context ended, or after
-    /// too many.
-    pub allocations: Option<u64>,
-    /// The mean time of a hook, of those that were measured.
-    pub hook_cost_ns: Option<f64>,
-}
 
 /// What is kept of a running process.
 #[derive(Debug)]
 pub(super) struct Observed {
     pid: u32,
-    memory: MemoryUse,
+    rates: AllocationRates,
     hook_cost_ns: Option<f64>,
 }
 
 impl Observed {
     pub fn new(pid: u32) -> Observed {
-        Observed { pid, memory: MemoryUse::default(), hook_cost_ns: None }
-    }
-
-    pub fn memory_call(&mut self, call: &HostCall, definitions: &Definitions) {
-        self.memory.follow(call, definitions);
+        Observed { pid, rates: AllocationRates::default(), hook_cost_ns: None }
     }
 
     pub fn snapshot(&mut self, snapshot: &ProcessSnapshot<'_>) {
@@ -40,11 +27,31 @@ impl Observed {
         self.hook_cost_ns = is_measured.then(|| snapshot.hooks_ns() / calls as f64);
     }
 
-    pub fn process(&self) -> LiveProcess {
-        let is_known = self.memory.is_known();
+    /// The tables of the process, as of that time.
+    pub fn tables(
+        &mut self,
+        number: u32,
+        aggregates: &Aggregates,
+        at_ns: u64,
+        definitions: &Definitions,
+    ) -> LiveTables {
+        let memory = aggregates.memory.process(number);
+        let mut rows = memory.map_or_else(Vec::new, |memory| memory_rows::rows(number, memory, definitions));
+        self.rates.rate(&mut rows, at_ns);
+        LiveTables {
+            memory: rows,
+            ..LiveTables::new(aggregates, (number, self.process(memory)), definitions)
+        }
+    }
+
+    fn process(&self, memory: Option<&ProcessMemory>) -> LiveProcess {
+        let is_known =
+            memory.is_none_or(|memory| memory.contexts_ended == 0 && memory.not_followed.count == 0);
         LiveProcess {
             pid: self.pid,
-            allocations: is_known.then(|| self.memory.live_on_device()),
+            allocations: is_known.then(|| memory.map_or(0, |memory| memory.on_device.count)),
+            held_bytes: memory.map_or(0, |memory| memory.on_device.bytes),
+            peak_bytes: memory.map_or(0, |memory| memory.peak.bytes),
             hook_cost_ns: self.hook_cost_ns,
         }
     }

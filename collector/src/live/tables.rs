@@ -6,17 +6,12 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use super::live_process::LiveProcess;
+use super::memory_rows::{self, LiveMemoryRow};
+use super::row_limits::{NO_LINE, OTHER_STACKS, ROWS_MAX, STACKS_MAX};
 use crate::aggregate::{Aggregates, Weight};
 use crate::label::{KernelTable, StackNames, stream_name};
-use crate::live::LiveProcess;
 use crate::model::definitions::Definitions;
-
-/// Rows of each table.
-const ROWS_MAX: usize = 100;
-/// Stacks whose frames are read: those with the most device time. The rest is one row.
-const STACKS_MAX: usize = 500;
-const OTHER_STACKS: &str = "(other lines)";
-const NO_LINE: &str = "(no line known)";
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct LiveTables {
@@ -28,6 +23,9 @@ pub struct LiveTables {
     pub streams: Vec<LiveRow>,
     /// By direction, over all processes of the session.
     pub copies: Vec<LiveRow>,
+    /// The lines that allocated memory.
+    #[serde(default)]
+    pub memory: Vec<LiveMemoryRow>,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -52,6 +50,7 @@ impl LiveTables {
             lines: lines(aggregates, process, definitions),
             streams: streams(aggregates, process, definitions),
             copies: copies(aggregates),
+            memory: Vec::new(),
         }
     }
 
@@ -63,6 +62,7 @@ impl LiveTables {
             lines: added(self.lines, &other.lines),
             streams: added(self.streams, &other.streams),
             copies: other.copies.clone(),
+            memory: memory_rows::added(self.memory, &other.memory),
         }
     }
 }

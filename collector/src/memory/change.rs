@@ -3,10 +3,10 @@
 //! `cuMemFree` frees memory of the device, managed memory and memory of pools, so allocations are known by
 //! address, and a free has no kind of its own.
 
-use gputrace_wire::call::{Detail, Memory, MemoryState, memory, operation};
+use gputrace_wire::call::{CURRENT_POOL, Detail, MAPPED_UNIT, Memory, MemoryState, memory, operation};
 use gputrace_wire::cell::{flag, kind};
 
-use super::pools::PoolChange;
+use super::pools::{PoolChange, PoolOf};
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 
@@ -39,8 +39,9 @@ pub enum MemoryChange {
         key: AllocationKey,
         kind: usize,
         bytes: u64,
-        /// The low half of the handle of the pool that the call named; 0 if it named none.
-        pool: u32,
+        from: PoolOf,
+        /// How many bytes the call asked for is not known; they count as none.
+        is_size_unknown: bool,
     },
     Freed {
         key: AllocationKey,
@@ -49,6 +50,8 @@ pub enum MemoryChange {
     Mapped {
         address: u64,
         handle: u64,
+        /// 0 if they are not known.
+        bytes: u64,
     },
     Unmapped {
         address: u64,
@@ -102,8 +105,13 @@ impl MemoryChange {
                     memory::IMPORTED if what.pool != 0 => (Space::Addresses, what.address),
                     _ => key(what),
                 };
-                let (kind, bytes, pool) = (kind_of(what), what.bytes, what.pool);
-                Some((returned_ns, MemoryChange::Allocated { key, kind, bytes, pool }))
+                let from = match (what.memory, what.pool) {
+                    (memory::POOL, 0) => PoolOf::Device(device_of(call, definitions)),
+                    (memory::POOL, low) => PoolOf::Handle(low),
+                    _ => PoolOf::Nothing,
+                };
+                let (kind, bytes, is_size_unknown) = (kind_of(what), what.bytes, what.is_size_unknown);
+                Some((returned_ns, MemoryChange::Allocated { key, kind, bytes, from, is_size_unknown }))
             }
             // The driver accepts a free of nothing.
             Detail::Memory(what) if what.address == 0 => None,
@@ -125,10 +133,18 @@ impl MemoryChange {
 
 impl MemoryChange {
     fn of_state(what: &MemoryState) -> Option<MemoryChange> {
-        let MemoryState { operation, object, value } = *what;
+        let MemoryState { operation, object, value, units } = *what;
         let pool = |change| Some(MemoryChange::Pool { handle: object, change });
+        let device = || {
+            let number = (value & !CURRENT_POOL).checked_sub(1)?;
+            u32::try_from(number).ok()
+        };
         match operation {
-            operation::MAP => Some(MemoryChange::Mapped { address: object, handle: value }),
+            operation::MAP => Some(MemoryChange::Mapped {
+                address: object,
+                handle: value,
+                bytes: u64::from(units) * MAPPED_UNIT,
+            }),
             operation::UNMAP => Some(MemoryChange::Unmapped { address: object, bytes: value }),
             operation::RETAIN => Some(MemoryChange::Retained { address: object, handle: value }),
             operation::QUERY => Some(MemoryChange::Observed { total_bytes: object, free_bytes: value }),
@@ -137,11 +153,17 @@ impl MemoryChange {
             operation::KEEP => pool(PoolChange::Keeps(value)),
             operation::TRIM => pool(PoolChange::Trimmed),
             operation::RESERVED => pool(PoolChange::Reserved(value)),
-            operation::LOOK_UP => pool(PoolChange::IsDefault),
-            operation::SET_CURRENT => pool(PoolChange::IsCurrent),
+            operation::LOOK_UP if value & CURRENT_POOL != 0 => pool(PoolChange::FoundCurrent(device())),
+            operation::LOOK_UP => pool(PoolChange::IsDefault(device())),
+            operation::SET_CURRENT => pool(PoolChange::IsCurrent(device())),
             _ => None,
         }
     }
+}
+
+/// The ordinal of the device of a call's stream.
+fn device_of(call: &HostCall, definitions: &Definitions) -> Option<u32> {
+    definitions.ordinal_of_context(definitions.stream(call.stream)?.context)
 }
 
 /// Whether the call gives a handle of physical memory, whatever memory that is.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use gputrace_wire::call::{Detail, operation};
+use gputrace_wire::call::Detail;
 use gputrace_wire::cell::{flag, kind};
 
 use super::change::{self, MemoryChange};
+use super::journal::JournalStep;
 use super::process_memory::{Budget, ProcessMemory};
 use super::reordering::{AskedMemory, FreeOutcome};
 use crate::model::definitions::Definitions;
@@ -33,6 +34,7 @@ pub struct MemoryLedger {
     /// The part of a session that is asked for, after its begin, and that of each process on its clock.
     part_ns: Option<[u64; 2]>,
     parts: BTreeMap<u32, [u64; 2]>,
+    keeps_journals: bool,
     /// Calls of processes beyond the number that is followed.
     pub beyond: u64,
 }
@@ -47,6 +49,7 @@ impl Default for MemoryLedger {
             begun: BTreeMap::new(),
             part_ns: None,
             parts: BTreeMap::new(),
+            keeps_journals: false,
             beyond: 0,
         }
     }
@@ -61,6 +64,16 @@ impl MemoryLedger {
     /// Finds the peak in a part of a session, and what was allocated in that part and is live at its end.
     pub fn ask_part(&mut self, from_ns: u64, to_ns: u64) {
         self.part_ns = Some([from_ns, to_ns]);
+    }
+
+    /// Keeps what changes, for [`MemoryLedger::take_journal`].
+    pub fn keep_journals(&mut self) {
+        self.keeps_journals = true;
+    }
+
+    /// What changed in a process's memory since this was last called.
+    pub fn take_journal(&mut self, process: u32) -> Vec<JournalStep> {
+        self.processes.get_mut(&process).map_or_else(Vec::new, ProcessMemory::take_journal)
     }
 
     /// Whether a part was asked for.
@@ -86,7 +99,7 @@ impl MemoryLedger {
     /// Follows any call.
     #[inline]
     pub fn add(&mut self, call: &HostCall, definitions: &Definitions) {
-        if matches!(call.kind, kind::ALLOC | kind::FREE | kind::CALL | kind::MEMORY | kind::GRAPH) {
+        if matches!(call.kind, kind::ALLOC | kind::FREE | kind::CALL | kind::MEMORY) {
             self.follow(call, definitions);
         }
     }
@@ -96,12 +109,6 @@ impl MemoryLedger {
         let (at_ns, what) = match (call.status, &call.detail) {
             (0, Detail::Memory(what)) if call.kind == kind::ALLOC && call.flags & flag::CAPTURED != 0 => {
                 (call.start_ns, FreeOutcome::InGraph { address: what.address, bytes: what.bytes })
-            }
-            (0, Detail::Graph { operation: operation::ADD_NODE, .. }) => {
-                if definitions.api(call.api) != Some("cuGraphAddMemAllocNode") {
-                    return;
-                }
-                (call.start_ns, FreeOutcome::InGraph { address: 0, bytes: 0 })
             }
             (0, _) => match MemoryChange::of(call, definitions) {
                 Some((at_ns, change)) => (at_ns, FreeOutcome::Changed(change)),
@@ -128,7 +135,14 @@ impl MemoryLedger {
         let begun_ns = || self.begun.get(&call.process).copied().unwrap_or(0);
         let asked_ns = self.asked_after_ns.map(|after_ns| begun_ns().saturating_add(after_ns));
         let part = self.parts.get(&call.process).copied();
-        let made = || ProcessMemory::new(asked_ns, part);
+        let keeps_journals = self.keeps_journals;
+        let made = || {
+            let mut made = ProcessMemory::new(asked_ns, part);
+            if keeps_journals {
+                made.keep_journal();
+            }
+            made
+        };
         let process = self.processes.entry(call.process).or_insert_with(made);
         let HostCall { thread, stack, api, duration_ns, .. } = *call;
         process.add(AskedMemory { at_ns, thread, stack, api, duration_ns, what }, &mut self.budget);

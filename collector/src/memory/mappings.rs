@@ -16,12 +16,19 @@ struct References {
     is_released: bool,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct MappedRange {
+    key: u64,
+    /// 0 if it is not known.
+    bytes: u64,
+}
+
 /// Keys of physical memory. The key is the first handle, unless that handle was given again while what it
 /// stood for before is still mapped.
 #[derive(Clone, Debug, Default)]
 pub struct Mappings {
     /// What is mapped where.
-    by_address: BTreeMap<u64, u64>,
+    by_address: BTreeMap<u64, MappedRange>,
     references: FxHashMap<u64, References>,
     /// Handles that are not their memory's key.
     others: FxHashMap<u64, u64>,
@@ -62,13 +69,13 @@ impl Mappings {
     }
 
     /// Returns whether one mapping more is known.
-    pub fn mapped(&mut self, address: u64, handle: u64) -> bool {
+    pub fn mapped(&mut self, address: u64, handle: u64, bytes: u64) -> bool {
         let key = self.key(handle);
         self.references.entry(key).or_default().mappings += 1;
-        let before = self.by_address.insert(address, key);
+        let before = self.by_address.insert(address, MappedRange { key, bytes });
         if let Some(before) = before {
             // What was mapped there before was unmapped by a call that is not known.
-            self.unmap(before);
+            self.unmap(before.key);
         }
         before.is_none()
     }
@@ -76,18 +83,33 @@ impl Mappings {
     /// The keys of what was mapped in a range, and of it those that are freed with the mapping.
     pub fn unmapped(&mut self, address: u64, bytes: u64) -> (usize, Vec<u64>) {
         let end = address.saturating_add(bytes.max(1));
-        let all: Vec<(u64, u64)> = self.by_address.range(address..end).map(|(at, key)| (*at, *key)).collect();
-        let freed = all.iter().filter_map(|(at, key)| {
+        // The driver unmaps whole mappings only. Of one that it cuts all the same, the end stays mapped.
+        let last = self.by_address.range(address..end).next_back().map(|(at, mapping)| (*at, *mapping));
+        let left = last.filter(|(at, mapping)| {
+            at.saturating_add(mapping.bytes) > end && !self.by_address.contains_key(&end)
+        });
+        let all: Vec<(u64, u64)> =
+            self.by_address.range(address..end).map(|(at, mapping)| (*at, mapping.key)).collect();
+        if let Some((at, mapping)) = left {
+            let bytes = at.saturating_add(mapping.bytes) - end;
+            self.by_address.remove(&at);
+            self.by_address.insert(end, MappedRange { bytes, ..mapping });
+        }
+        let whole = all.get(..all.len() - usize::from(left.is_some())).unwrap_or_default();
+        let freed = whole.iter().filter_map(|(at, key)| {
             self.by_address.remove(at);
             self.unmap(*key)
         });
-        (all.len(), freed.collect())
+        (whole.len(), freed.collect())
     }
 
     /// One more handle of what is mapped at an address.
     pub fn retained(&mut self, address: u64, handle: u64) {
-        let Some((_, key)) = self.by_address.range(..=address).next_back() else { return };
-        let key = *key;
+        let Some((at, mapping)) = self.by_address.range(..=address).next_back() else { return };
+        if mapping.bytes > 0 && address - at >= mapping.bytes {
+            return;
+        }
+        let key = mapping.key;
         let references = self.references.entry(key).or_default();
         references.retained = references.retained.saturating_add(1);
         if handle != key && self.others.len() < OTHERS_MAX {
@@ -134,14 +156,14 @@ mod tests {
         let mut mappings = Mappings::default();
         assert_eq!((mappings.created(7), mappings.released(7)), (7, Some(7)));
         assert_eq!(mappings.created(7), 7);
-        assert!(mappings.mapped(0x1000, 7) && mappings.mapped(0x9000, 7));
+        assert!(mappings.mapped(0x1000, 7, 0x1000) && mappings.mapped(0x9000, 7, 0));
         assert_eq!(mappings.released(7), None);
         assert_eq!(mappings.unmapped(0x1000, 0x1000), (1, vec![]));
         assert_eq!(mappings.unmapped(0x8000, 0x4000), (1, vec![7]));
         assert_eq!((mappings.count(), mappings.unmapped(0, u64::MAX)), (0, (0, vec![])));
         // Unmapped first, as allocators do.
         mappings.created(8);
-        mappings.mapped(0x1000, 8);
+        mappings.mapped(0x1000, 8, 0x1000);
         assert_eq!(mappings.unmapped(0x1000, 0x1000), (1, vec![]));
         assert_eq!(mappings.released(8), Some(8));
     }
@@ -150,11 +172,11 @@ mod tests {
     fn reused_handle_is_of_other_memory() {
         let mut mappings = Mappings::default();
         mappings.created(7);
-        mappings.mapped(0x1000, 7);
+        mappings.mapped(0x1000, 7, 0x1000);
         mappings.released(7);
         let second = mappings.created(7);
         assert_ne!(second, 7);
-        mappings.mapped(0x2000, 7);
+        mappings.mapped(0x2000, 7, 0x1000);
         assert_eq!(mappings.released(7), None);
         assert_eq!(mappings.unmapped(0x1000, 0x1000), (1, vec![7]));
         assert_eq!(mappings.unmapped(0x2000, 0x1000), (1, vec![second]));
@@ -167,7 +189,7 @@ mod tests {
         for other in [7, 9] {
             let mut mappings = Mappings::default();
             mappings.created(7);
-            mappings.mapped(0x1000, 7);
+            mappings.mapped(0x1000, 7, 0x1000);
             mappings.retained(0x1800, other);
             assert_eq!(mappings.released(other), None);
             assert_eq!(mappings.unmapped(0x1000, 0x1000), (1, vec![]));
@@ -181,12 +203,27 @@ mod tests {
     }
 
     #[test]
+    fn end_of_a_mapping_that_was_cut_keeps_its_memory() {
+        let mut mappings = Mappings::default();
+        mappings.created(7);
+        mappings.mapped(0x1000, 7, 0x4000);
+        mappings.created(8);
+        mappings.mapped(0x8000, 8, 0x1000);
+        assert_eq!((mappings.released(7), mappings.released(8)), (None, None));
+        assert_eq!(mappings.unmapped(0x1000, 0x2000), (0, vec![]));
+        // Beyond its end nothing is mapped.
+        mappings.retained(0x6000, 9);
+        assert_eq!(mappings.unmapped(0, 0x9000), (2, vec![7, 8]));
+        assert!(mappings.count() == 0 && mappings.references.is_empty() && mappings.others.is_empty());
+    }
+
+    #[test]
     fn address_that_is_mapped_again_was_unmapped_before() {
         let mut mappings = Mappings::default();
         mappings.created(7);
-        mappings.mapped(0x1000, 7);
+        mappings.mapped(0x1000, 7, 0x1000);
         mappings.created(8);
-        assert!(!mappings.mapped(0x1000, 8));
+        assert!(!mappings.mapped(0x1000, 8, 0x1000));
         assert_eq!((mappings.count(), mappings.released(7)), (1, Some(7)));
     }
 }

@@ -6,11 +6,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::change::{AllocationKey, KINDS, MemoryChange, Space, is_of_host};
 use super::held_memory::HeldMemory;
+use super::imported_again::ImportedAgain;
+use super::journal::{JournalStep, MemoryJournal};
 use super::kind_memory::KindMemory;
 use super::live::{BYTES_MAX, Live};
 use super::mappings::Mappings;
 use super::observed_use::ObservedUse;
-use super::pools::{PoolMemory, Pools};
+use super::pools::{PoolMemory, PoolOf, Pools};
 use super::refusal::{GIVEN_LATER_NS, HOLDERS_KEPT, MemoryRefusal};
 use super::reordering::{AskedMemory, FreeOutcome, Reordering};
 use super::site::{Moment, Site, SiteKey};
@@ -26,7 +28,6 @@ const REFUSALS_KEPT: usize = 8;
 
 /// Addresses of memory that graphs allocate which are remembered, since any call may free them.
 const GRAPH_ADDRESSES_MAX: usize = 1 << 12;
-const POOL: usize = gputrace_wire::call::memory::POOL as usize;
 
 /// Tables that all processes share the budget of.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +65,7 @@ pub struct ProcessMemory {
     /// By address, a table a space.
     live: [BTreeMap<u64, Live>; 5],
     mappings: Mappings,
+    imported_again: ImportedAgain,
     pools: Pools,
     /// What graphs were made to allocate at each launch, which is in no other sum.
     pub in_graphs: HeldMemory,
@@ -83,6 +85,8 @@ pub struct ProcessMemory {
     freed_lately: VecDeque<AllocationKey>,
     pub unmatched: UnmatchedFrees,
     pub contexts_ended: u64,
+    /// Allocations of which it is not known how much memory they take. They count as nothing.
+    pub sizes_unknown: u64,
     /// Allocations that were not followed, because the tables were full.
     pub not_followed: HeldMemory,
     pub refusals: Vec<MemoryRefusal>,
@@ -94,11 +98,22 @@ pub struct ProcessMemory {
     /// The part of its life that is asked for, if it is not all, and whether that has begun.
     part_ns: Option<[u64; 2]>,
     has_begun: bool,
+    journal: MemoryJournal,
+    /// The time of the call that is applied.
+    applied_ns: u64,
 }
 
 impl ProcessMemory {
     pub(super) fn new(asked_ns: Option<u64>, part_ns: Option<[u64; 2]>) -> ProcessMemory {
         ProcessMemory { asked_ns, part_ns, ..ProcessMemory::default() }
+    }
+
+    pub(super) fn keep_journal(&mut self) {
+        self.journal.keep();
+    }
+
+    pub(super) fn take_journal(&mut self) -> Vec<JournalStep> {
+        self.journal.take()
     }
 
     pub(super) fn add(&mut self, asked: AskedMemory, budget: &mut Budget) {
@@ -125,12 +140,8 @@ impl ProcessMemory {
         let life = [self.first_ns.unwrap_or(end_ns), end_ns];
         for live in self.live.iter().flat_map(BTreeMap::values) {
             if let Some(site) = self.sites.get_mut(live.site()) {
-                if live.since_ns() >= from_ns {
-                    site.left.add(HeldMemory::one(live.bytes()));
-                }
-                site.growth.made(live.since_ns(), live.bytes(), life);
-                site.oldest_ns =
-                    Some(site.oldest_ns.map_or(live.since_ns(), |oldest| oldest.min(live.since_ns())));
+                let (made_ns, at_end) = (live.since_ns(), site.at_end.get_or_insert_default());
+                at_end.add(live.bytes(), made_ns, made_ns >= from_ns, life);
             }
         }
         for live in &mut self.live {
@@ -141,6 +152,7 @@ impl ProcessMemory {
         self.freed_lately = VecDeque::new();
         budget.live += self.mappings.count();
         self.mappings = Mappings::default();
+        self.imported_again = ImportedAgain::default();
         self.graph_addresses = FxHashSet::default();
         self.reordering = Reordering::default();
     }
@@ -155,6 +167,7 @@ impl ProcessMemory {
             _ => {}
         }
         self.reach(asked.at_ns);
+        self.applied_ns = asked.at_ns;
         match asked.what {
             FreeOutcome::Refused { kind, bytes } => self.refuse(asked, kind, bytes),
             FreeOutcome::InGraph { address, bytes } => {
@@ -169,25 +182,33 @@ impl ProcessMemory {
 
     fn change(&mut self, asked: AskedMemory, change: MemoryChange, budget: &mut Budget) {
         match change {
-            MemoryChange::Allocated { key: (Space::Handles, handle), kind, bytes, pool } => {
-                let key = (Space::Handles, self.mappings.created(handle));
-                self.allocate(asked, key, (kind, pool), bytes, budget);
-            }
-            MemoryChange::Allocated { key, kind, bytes, pool } => {
-                self.allocate(asked, key, (kind, pool), bytes, budget);
+            MemoryChange::Allocated { key: (space, number), kind, bytes, from, is_size_unknown } => {
+                let number = match space {
+                    Space::Handles => self.mappings.created(number),
+                    Space::Imported if self.live_at((space, number)).is_some() && budget.live > 0 => {
+                        self.imported_again.opened(number)
+                    }
+                    _ => number,
+                };
+                self.sizes_unknown += u64::from(is_size_unknown);
+                self.allocate(asked, (space, number), (kind, from), bytes, budget);
             }
             MemoryChange::Freed { key: (Space::Handles, handle) } => {
                 if let Some(key) = self.mappings.released(handle) {
                     self.free(asked, (Space::Handles, key), budget);
                 }
             }
+            MemoryChange::Freed { key: (Space::Imported, address) } => {
+                let key = self.imported_again.closed(address);
+                self.free(asked, (Space::Imported, key), budget);
+            }
             MemoryChange::Freed { key } => self.free(asked, key, budget),
             MemoryChange::ContextEnded => self.end_context(budget),
             MemoryChange::Mapped { .. } if budget.live == 0 => {
                 self.not_followed.add(HeldMemory { count: 1, bytes: 0 });
             }
-            MemoryChange::Mapped { address, handle } => {
-                budget.live -= usize::from(self.mappings.mapped(address, handle));
+            MemoryChange::Mapped { address, handle, bytes } => {
+                budget.live -= usize::from(self.mappings.mapped(address, handle, bytes));
             }
             MemoryChange::Unmapped { address, bytes } => {
                 let (count, freed) = self.mappings.unmapped(address, bytes);
@@ -197,7 +218,11 @@ impl ProcessMemory {
                 }
             }
             MemoryChange::Retained { address, handle } => self.mappings.retained(address, handle),
-            MemoryChange::Pool { handle, change } => self.pools.change(handle, change),
+            MemoryChange::Pool { handle, change } => {
+                if let Some((pool, bytes)) = self.pools.change(handle, change) {
+                    self.journal.add(|| JournalStep::PoolReserved { at_ns: asked.at_ns, pool, bytes });
+                }
+            }
             MemoryChange::Observed { total_bytes, free_bytes } => {
                 let held = self.on_device.bytes;
                 let observed = ObservedUse::new(asked.at_ns, total_bytes, free_bytes, held);
@@ -231,7 +256,7 @@ impl ProcessMemory {
         &mut self,
         asked: AskedMemory,
         key: AllocationKey,
-        (kind, pool): (usize, u32),
+        (kind, from): (usize, PoolOf),
         bytes: u64,
         budget: &mut Budget,
     ) {
@@ -248,10 +273,11 @@ impl ProcessMemory {
             self.forget(before);
         }
         self.sizes.add(bytes);
-        let pool = if kind == POOL { self.pools.number(pool) } else { 0 };
+        let pool = self.pools.number(from);
         self.last_made.rotate_right(1);
         self.last_made[0] = Some(key);
-        let Some(index) = self.site(SiteKey { stack: asked.stack, api: asked.api, kind, pool }, budget)
+        let Some(index) =
+            self.site(SiteKey { stack: asked.stack, api: asked.api, kind: kind as u8, pool }, budget)
         else {
             self.not_followed.add(HeldMemory::one(bytes));
             return;
@@ -270,7 +296,8 @@ impl ProcessMemory {
             of_kind.add(bytes, asked.at_ns);
         }
         self.pools.allocated(pool, bytes, asked.at_ns);
-        if counts(kind) {
+        self.write_journal(usize::from(index));
+        if is_of_device(kind) {
             self.on_device.add(HeldMemory::one(bytes));
             self.timeline.change(self.now_ns, self.on_device.bytes);
             if self.on_device.bytes > self.peak.bytes {
@@ -307,7 +334,8 @@ impl ProcessMemory {
 
     fn end_context(&mut self, budget: &mut Budget) {
         self.contexts_ended += 1;
-        for space in [Space::Addresses, Space::Arrays, Space::Registered] {
+        self.imported_again = ImportedAgain::default();
+        for space in [Space::Addresses, Space::Arrays, Space::Registered, Space::Imported] {
             let Some(table) = self.live.get_mut(space as usize) else { continue };
             let all = std::mem::take(table);
             budget.live += all.len();
@@ -330,10 +358,25 @@ impl ProcessMemory {
             of_kind.free(live.bytes());
         }
         self.pools.freed(site.pool, live.bytes());
-        if counts(site.kind) {
+        if is_of_device(site.kind) {
             self.on_device.remove(HeldMemory::one(live.bytes()));
             self.timeline.change(self.now_ns, self.on_device.bytes);
         }
+        self.write_journal(live.site());
+    }
+
+    /// Writes what a site holds, and what is used of its pool.
+    fn write_journal(&mut self, site: usize) {
+        let Some(of) = self.sites.get(site) else { return };
+        let at_ns = self.applied_ns;
+        self.journal.add(|| JournalStep::Live { at_ns, site, bytes: of.live.bytes });
+        if let Some(bytes) = self.pools.used(of.pool) {
+            self.journal.add(|| JournalStep::PoolUsed { at_ns, pool: of.pool, bytes });
+        }
+    }
+
+    fn live_at(&self, key: AllocationKey) -> Option<&Live> {
+        self.live.get(key.0 as usize)?.get(&key.1)
     }
 
     fn take(&mut self, key: AllocationKey) -> Option<Live> {
@@ -359,7 +402,7 @@ impl ProcessMemory {
             .sites
             .iter()
             .enumerate()
-            .filter(|(_, site)| counts(site.kind) && site.live.bytes > 0)
+            .filter(|(_, site)| is_of_device(site.kind) && site.live.bytes > 0)
             .map(|(index, site)| (index, site.live))
             .collect();
         holders.sort_by_key(|(_, held)| std::cmp::Reverse(held.bytes));
@@ -389,7 +432,7 @@ impl ProcessMemory {
     fn keep_asked(&mut self) {
         if !self.is_past && self.asked_ns.is_some() {
             self.is_past = true;
-            self.sites.iter_mut().for_each(|site| site.at_asked = Some(site.live));
+            self.sites.iter_mut().for_each(|site| site.at_asked = Some(Box::new(site.live)));
         }
     }
 
@@ -403,7 +446,7 @@ impl ProcessMemory {
         match moment {
             Moment::Peak => site.at_peak(self.peak_number),
             Moment::End => site.live,
-            Moment::Asked if self.is_past => site.at_asked.unwrap_or_default(),
+            Moment::Asked if self.is_past => site.at_asked.as_deref().copied().unwrap_or_default(),
             Moment::Asked => site.live,
         }
     }
@@ -432,11 +475,11 @@ impl ProcessMemory {
 }
 
 /// Whether memory of the kind is the device's and counts as the process's.
-pub(super) fn counts(kind: usize) -> bool {
+pub fn is_of_device(kind: usize) -> bool {
     !is_of_host(kind) && kind != usize::from(gputrace_wire::call::memory::IMPORTED)
 }
 
 /// Whether live memory of the kind at a process's end is something that the driver allocated for it.
 fn is_leak(kind: usize) -> bool {
-    counts(kind) || kind == usize::from(gputrace_wire::call::memory::PINNED)
+    is_of_device(kind) || kind == usize::from(gputrace_wire::call::memory::PINNED)
 }

@@ -10,9 +10,9 @@ use super::change::MemoryChange;
 
 /// How much earlier than the latest known call one may be that still arrives. Rings are read every few
 /// milliseconds.
-const HELD_NS: u64 = 1_000_000_000;
+pub const REORDERED_NS: u64 = 1_000_000_000;
 /// The most calls that are held. With more, the earliest is taken though an earlier one may arrive.
-const HELD_MAX: usize = 1 << 14;
+const HELD_MAX: usize = (1 << 14) - 1;
 
 /// A call for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +64,7 @@ impl Reordering {
     /// The earliest call, if none before it is expected.
     pub fn next(&mut self) -> Option<AskedMemory> {
         let first = self.held.peek()?.0.asked.at_ns;
-        let is_due = self.held.len() > HELD_MAX || self.latest_ns - first > HELD_NS;
+        let is_due = self.held.len() > HELD_MAX || self.latest_ns - first > REORDERED_NS;
         is_due.then(|| self.next_up_to(u64::MAX))?
     }
 

@@ -25,7 +25,7 @@ pub(super) struct SiteKey {
     pub stack: u32,
     /// Definition of the allocating function.
     pub api: u32,
-    pub kind: usize,
+    pub kind: u8,
     /// The number of the pool that it allocates from; 0 for none.
     pub pool: u32,
 }
@@ -49,19 +49,46 @@ pub struct Site {
     pub live: HeldMemory,
     /// The most bytes that were live at one time.
     pub live_max_bytes: u64,
-    /// When the oldest live allocation was made; known once the process has ended.
-    pub oldest_ns: Option<u64>,
-    /// What is live and was allocated in the part that is asked for, or at any time; known once the process
-    /// has ended.
-    pub left: HeldMemory,
-    /// When those that are live were made; known once the process has ended.
-    pub growth: Growth,
+    /// What is left of it once the process has ended; `None` if nothing is.
+    pub at_end: Option<Box<SiteAtEnd>>,
     /// Of the first sites of all processes only.
     pub timeline: Option<Box<LiveBytes>>,
     /// What was live at the peak with this number. With another number than the process's last peak, nothing
     /// changed here since that peak, and it is what is live now.
     at_peak: (u64, HeldMemory),
-    pub(super) at_asked: Option<HeldMemory>,
+    pub(super) at_asked: Option<Box<HeldMemory>>,
+}
+
+// There may be 65 536 beside a million live allocations.
+const _: () = assert!(size_of::<Site>() <= 168);
+
+/// The live allocations of a site at the end of its process.
+#[derive(Clone, Copy, Debug)]
+pub struct SiteAtEnd {
+    /// When the oldest was made.
+    pub oldest_ns: u64,
+    /// Those that were made in the part that is asked for, or at any time.
+    pub left: HeldMemory,
+    /// When they were made.
+    pub growth: Growth,
+}
+
+impl Default for SiteAtEnd {
+    fn default() -> Self {
+        SiteAtEnd { oldest_ns: u64::MAX, left: HeldMemory::default(), growth: Growth::default() }
+    }
+}
+
+impl SiteAtEnd {
+    /// Adds a live allocation of a process that lived from the first of the times to the second; `is_left` if
+    /// it counts as left.
+    pub(super) fn add(&mut self, bytes: u64, made_ns: u64, is_left: bool, life_ns: [u64; 2]) {
+        if is_left {
+            self.left.add(HeldMemory::one(bytes));
+        }
+        self.growth.made(made_ns, bytes, life_ns);
+        self.oldest_ns = self.oldest_ns.min(made_ns);
+    }
 }
 
 impl Site {
@@ -69,7 +96,7 @@ impl Site {
         Site {
             stack: key.stack,
             api: key.api,
-            kind: key.kind,
+            kind: key.kind.into(),
             pool: key.pool,
             allocated: HeldMemory::default(),
             freed: HeldMemory::default(),
@@ -78,9 +105,7 @@ impl Site {
             calls_ns: 0,
             live: HeldMemory::default(),
             live_max_bytes: 0,
-            oldest_ns: None,
-            left: HeldMemory::default(),
-            growth: Growth::default(),
+            at_end: None,
             timeline: has_timeline.then(Box::default),
             at_peak: (0, HeldMemory::default()),
             at_asked: None,

@@ -1,5 +1,7 @@
 //! The ledger on calls made by hand.
 
+mod bad_input;
+
 use gputrace_wire::call::{Detail, Memory, MemoryState, memory, operation};
 use gputrace_wire::cell::kind;
 
@@ -42,11 +44,11 @@ impl MemoryProgram {
 
     /// An allocation that returns at that time.
     fn allocate(&mut self, memory: u8, address: u64, bytes: u64, at_ns: u64) {
-        self.call(kind::ALLOC, Memory { memory, bytes, address, pool: 0 }, at_ns - 1, 0);
+        self.call(kind::ALLOC, Memory { memory, bytes, address, ..Memory::default() }, at_ns - 1, 0);
     }
 
     fn free(&mut self, address: u64, at_ns: u64) {
-        self.call(kind::FREE, Memory { memory: memory::DEVICE, bytes: 0, address, pool: 0 }, at_ns, 0);
+        self.call(kind::FREE, Memory { memory: memory::DEVICE, address, ..Memory::default() }, at_ns, 0);
     }
 
     fn end_context(&mut self, start_ns: u64) {
@@ -89,7 +91,8 @@ fn peak_has_who_held_it_then() {
     assert_eq!([1, 2, 3].map(|stack| held(process, stack, Moment::End)), [(0, 0), (1, 50), (1, 20)]);
     assert_eq!(process.on_device, HeldMemory { count: 2, bytes: 70 });
     assert_eq!(process.unfreed(), HeldMemory { count: 3, bytes: 10_070 });
-    let oldest: Vec<_> = process.sites().iter().map(|site| site.oldest_ns).collect();
+    let oldest: Vec<_> =
+        process.sites().iter().map(|site| site.at_end.as_ref().map(|end| end.oldest_ns)).collect();
     assert_eq!(oldest, [None, Some(20), Some(40), Some(50)]);
 }
 
@@ -175,7 +178,8 @@ fn part_of_a_session_has_its_own_peak_and_leaks() {
     assert_eq!((process.peak, process.peak_ns), (HeldMemory { count: 3, bytes: 47 }, 1_120));
     assert_eq!([1, 2].map(|stack| held(process, stack, Moment::Peak)), [(1, 30), (2, 17)]);
     assert_eq!([1, 2].map(|stack| held(process, stack, Moment::End)), [(1, 30), (1, 9)]);
-    let left: Vec<_> = process.sites().iter().map(|site| site.left.bytes).collect();
+    let left: Vec<_> =
+        process.sites().iter().map(|site| site.at_end.as_ref().map_or(0, |end| end.left.bytes)).collect();
     assert_eq!(left, [0, 9]);
     // Nothing was done in the part: its peak is what is held.
     let mut program = MemoryProgram::default();
@@ -227,7 +231,7 @@ fn refusal_keeps_who_held_the_memory() {
     for (stack, bytes) in [(1, 10), (2, 300), (3, 20)] {
         program.at(stack).allocate(memory::DEVICE, 0x1000 * u64::from(stack), bytes, 10);
     }
-    let much = Memory { memory: memory::DEVICE, bytes: 1 << 40, address: 0, pool: 0 };
+    let much = Memory { memory: memory::DEVICE, bytes: 1 << 40, ..Memory::default() };
     program.at(4).call(kind::ALLOC, much, 1_000, 2);
     // A little of it is not what was asked for.
     program.allocate(memory::DEVICE, 0x9000, 4, 2_000);
@@ -272,7 +276,7 @@ fn tables_are_bounded_and_what_they_do_not_hold_is_counted() {
     let call = HostCall {
         process: 1,
         kind: kind::ALLOC,
-        detail: Detail::Memory(Memory { memory: memory::DEVICE, bytes: 9, address: 1, pool: 0 }),
+        detail: Detail::Memory(Memory { memory: memory::DEVICE, bytes: 9, address: 1, ..Memory::default() }),
         ..HostCall::default()
     };
     program.ledger.add(&call, &program.definitions);
@@ -281,7 +285,7 @@ fn tables_are_bounded_and_what_they_do_not_hold_is_counted() {
 }
 
 fn state(program: &mut MemoryProgram, operation: u8, object: u64, value: u64, start_ns: u64) {
-    let detail = Detail::MemoryState(MemoryState { operation, object, value });
+    let detail = Detail::MemoryState(MemoryState { operation, object, value, units: 0 });
     let call =
         HostCall { kind: kind::MEMORY, api: 7, start_ns, duration_ns: 1, detail, ..HostCall::default() };
     program.ledger.add(&call, &program.definitions);
@@ -342,7 +346,7 @@ fn device_s_use_is_that_of_the_time_with_the_most() {
 #[test]
 fn captured_allocations_are_in_graphs_and_in_no_sum() {
     let mut program = MemoryProgram::default();
-    let what = Memory { memory: memory::POOL, bytes: 64, address: 0x5000, pool: 0 };
+    let what = Memory { memory: memory::POOL, bytes: 64, address: 0x5000, ..Memory::default() };
     let call = HostCall {
         kind: kind::ALLOC,
         flags: gputrace_wire::cell::flag::CAPTURED,

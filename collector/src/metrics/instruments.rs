@@ -45,6 +45,8 @@ instruments! {
     FREED = "gpu.cuda.memory.free.bytes" Counter "By" "Bytes freed, of allocations that were seen";
     REGISTERED = "gpu.cuda.host.register.bytes" Counter "By" "Bytes of the program's own memory that were registered";
     IN_USE = "gpu.cuda.memory.usage" UpDown "By" "Bytes allocated and not freed";
+    POOL_IN_USE = "gpu.cuda.memory.pool.usage" UpDown "By" "Bytes allocated from a pool and not freed";
+    POOL_RESERVED = "gpu.cuda.memory.pool.reserved" UpDown "By" "Bytes that a pool had taken from the device when the program last asked";
     STREAM_WAITS = "gpu.cuda.stream.synchronize.calls" Counter "" "Calls that wait for a stream";
     EVENT_WAITS = "gpu.cuda.event.synchronize.calls" Counter "" "Calls that wait for an event";
     DEVICE_WAITS = "gpu.cuda.device.synchronize.calls" Counter "" "Calls that wait for all of a context";

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::memory::{AllocationKey, KINDS, Mappings, MemoryChange, NAMES, Space, is_of_host};
+use crate::memory::{AllocationKey, KINDS, Mappings, MemoryChange, NAMES, Pools, Space};
 use crate::metrics::total::Total;
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
@@ -17,6 +17,10 @@ use crate::model::operation::HostCall;
 const LIVE_MAX: usize = 1 << 16;
 /// The most frees that wait for their allocation. Most of them are of memory from before tracing began.
 const EARLY_MAX: usize = 1024;
+/// Pools with series of their own: the first ones. The others share one.
+const POOLS_SHOWN: usize = 16;
+const OTHER_POOLS: &str = "other";
+
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OfKind {
     pub calls: Total<u64>,
@@ -30,6 +34,7 @@ pub struct MemoryUse {
     kinds: [OfKind; KINDS],
     live: FxHashMap<AllocationKey, Vec<Allocation>>,
     mappings: Mappings,
+    pools: Pools,
     live_count: usize,
     early: FxHashMap<AllocationKey, Vec<u64>>,
     /// The same frees in order of arrival.
@@ -45,7 +50,17 @@ struct Allocation {
     /// When the allocating call returned.
     since_ns: u64,
     bytes: u64,
-    kind: usize,
+    kind: u8,
+    /// The number of its pool; 0 for none.
+    pool: u32,
+}
+
+/// What a pool has in use, and has reserved where the program asked for that.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PoolUse {
+    pub name: String,
+    pub in_use: u64,
+    pub reserved: Option<u64>,
 }
 
 impl MemoryUse {
@@ -54,20 +69,20 @@ impl MemoryUse {
     pub fn follow(&mut self, call: &HostCall, definitions: &Definitions) -> Option<u64> {
         let (at_ns, change) = MemoryChange::of(call, definitions)?;
         match change {
-            MemoryChange::Allocated { key: (Space::Handles, handle), kind, bytes, .. } => {
-                let key = (Space::Handles, self.mappings.created(handle));
-                self.allocated(key, kind, bytes, at_ns);
+            MemoryChange::Allocated { key: (space, number), kind, bytes, from, .. } => {
+                let number = if space == Space::Handles { self.mappings.created(number) } else { number };
+                let pool = self.pools.number(from);
+                self.allocated((space, number), (kind, pool), bytes, at_ns);
             }
-            MemoryChange::Allocated { key, kind, bytes, .. } => self.allocated(key, kind, bytes, at_ns),
             MemoryChange::Freed { key: (Space::Handles, handle) } => {
                 let key = self.mappings.released(handle)?;
                 self.freed((Space::Handles, key), at_ns);
             }
             MemoryChange::Freed { key } => self.freed(key, at_ns),
-            MemoryChange::Mapped { address, handle } => {
+            MemoryChange::Mapped { address, handle, bytes } => {
                 // With more, what is released while it is mapped counts as freed.
                 if self.mappings.count() < LIVE_MAX {
-                    self.mappings.mapped(address, handle);
+                    self.mappings.mapped(address, handle, bytes);
                 }
                 return None;
             }
@@ -80,7 +95,11 @@ impl MemoryUse {
                 self.mappings.retained(address, handle);
                 return None;
             }
-            MemoryChange::Pool { .. } | MemoryChange::Observed { .. } => return None,
+            MemoryChange::Pool { handle, change } => {
+                self.pools.change(handle, change);
+                return None;
+            }
+            MemoryChange::Observed { .. } => return None,
             MemoryChange::ContextEnded => {
                 self.context_ended(at_ns);
                 return None;
@@ -89,7 +108,7 @@ impl MemoryUse {
         Some(at_ns)
     }
 
-    fn allocated(&mut self, key: AllocationKey, kind: usize, bytes: u64, returned_ns: u64) {
+    fn allocated(&mut self, key: AllocationKey, (kind, pool): (usize, u32), bytes: u64, returned_ns: u64) {
         let Some(of_kind) = self.kinds.get_mut(kind) else { return };
         of_kind.calls.add(1);
         of_kind.allocated.add(bytes);
@@ -113,9 +132,10 @@ impl MemoryUse {
             return;
         }
         of_kind.in_use = of_kind.in_use.saturating_add(bytes);
+        self.pools.allocated(pool, bytes, returned_ns);
         // Nearly always an address has one allocation.
         let live = self.live.entry(key).or_insert_with(|| Vec::with_capacity(1));
-        live.push(Allocation { since_ns: returned_ns, bytes, kind });
+        live.push(Allocation { since_ns: returned_ns, bytes, kind: kind as u8, pool });
         self.live_count += 1;
     }
 
@@ -133,7 +153,8 @@ impl MemoryUse {
         if was_last {
             self.live.remove(&key);
         }
-        if let Some(of_kind) = self.kinds.get_mut(live.kind) {
+        self.pools.freed(live.pool, live.bytes);
+        if let Some(of_kind) = self.kinds.get_mut(usize::from(live.kind)) {
             of_kind.in_use = of_kind.in_use.saturating_sub(live.bytes);
             of_kind.freed.add(live.bytes);
         }
@@ -169,9 +190,25 @@ impl MemoryUse {
         NAMES.into_iter().zip(&mut self.kinds)
     }
 
-    /// Live allocations of the device's memory, managed memory included.
-    pub fn live_on_device(&self) -> u64 {
-        self.live.values().flatten().filter(|live| !is_of_host(live.kind)).count() as u64
+    /// The pools that something was allocated from, in the order in which calls first named them.
+    pub fn pools(&self) -> Vec<PoolUse> {
+        let mut found: Vec<PoolUse> = Vec::new();
+        for pool in self.pools.iter().filter(|pool| pool.allocated.count > 0) {
+            let (in_use, reserved) = (pool.used.bytes, pool.reserved_bytes.filter(|_| !pool.is_destroyed));
+            let mut name = pool.name();
+            if found.len() >= POOLS_SHOWN && found.iter().all(|known| known.name != name) {
+                name = OTHER_POOLS.to_owned();
+            }
+            // A handle may be given again, and no two points of a series may have the same attributes.
+            match found.iter_mut().find(|known| known.name == name) {
+                Some(known) => {
+                    known.in_use = known.in_use.saturating_add(in_use);
+                    known.reserved = known.reserved.into_iter().chain(reserved).reduce(u64::saturating_add);
+                }
+                None => found.push(PoolUse { name, in_use, reserved }),
+            }
+        }
+        found
     }
 
     /// Whether the memory in use is known.
@@ -200,7 +237,7 @@ mod tests {
     }
 
     fn device(address: u64, bytes: u64) -> call::Memory {
-        call::Memory { memory: memory::DEVICE, bytes, address, pool: 0 }
+        call::Memory { memory: memory::DEVICE, bytes, address, ..call::Memory::default() }
     }
 
     fn in_use(memory: &mut MemoryUse) -> Vec<(&'static str, u64, Option<u64>)> {
@@ -232,7 +269,7 @@ mod tests {
     fn released_memory_is_in_use_while_it_is_mapped() {
         let mut memory = MemoryUse::default();
         let state = |memory: &mut MemoryUse, operation, object, value, start_ns| {
-            let detail = Detail::MemoryState(call::MemoryState { operation, object, value });
+            let detail = Detail::MemoryState(call::MemoryState { operation, object, value, units: 0 });
             let call = HostCall { kind: kind::MEMORY, start_ns, detail, ..HostCall::default() };
             memory.follow(&call, &Definitions::default());
         };
@@ -247,6 +284,28 @@ mod tests {
         follow(&mut memory, kind::FREE, &physical, 30);
         follow(&mut memory, kind::ALLOC, &physical, 20);
         assert_eq!(in_use(&mut memory), [("virtual", 0, Some(200))]);
+    }
+
+    #[test]
+    fn pools_have_what_is_in_use_of_each() {
+        let mut memory = MemoryUse::default();
+        let of = |pool, address, bytes| call::Memory { memory: memory::POOL, pool, ..device(address, bytes) };
+        let state = |memory: &mut MemoryUse, operation, object, value| {
+            let detail = Detail::MemoryState(call::MemoryState { operation, object, value, units: 0 });
+            let call = HostCall { kind: kind::MEMORY, detail, ..HostCall::default() };
+            memory.follow(&call, &Definitions::default());
+        };
+        for pool in 0..20 {
+            state(&mut memory, call::operation::CREATE, pool.into(), 0);
+            follow(&mut memory, kind::ALLOC, &of(pool, 0x1000 * u64::from(pool), 10), 10);
+        }
+        follow(&mut memory, kind::FREE, &device(0x2000, 0), 20);
+        state(&mut memory, call::operation::RESERVED, 1, 64);
+        let pools = memory.pools();
+        let found: Vec<_> =
+            pools.iter().map(|pool| (pool.name.as_str(), pool.in_use, pool.reserved)).collect();
+        assert_eq!(found[..3], [("own of a device", 10, None), ("0x1", 10, Some(64)), ("0x2", 0, None)]);
+        assert_eq!((found.len(), found[16]), (17, ("other", 40, None)));
     }
 
     #[test]

@@ -20,7 +20,6 @@ mod sink;
 mod tests;
 mod total;
 
-pub(crate) use memory::MemoryUse;
 pub use otlp_json::MetricJson;
 pub use sender::MetricsSender;
 pub use settings::{KERNELS_MAX, Preference, Settings, Temporality};

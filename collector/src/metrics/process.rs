@@ -327,6 +327,15 @@ impl ProcessMetrics {
                 page.level(&i::IN_USE, &attributes, bytes);
             }
         }
+        for pool in self.memory.pools() {
+            let attributes = [("gpu.memory.pool", Value::text(&pool.name))];
+            if is_known {
+                page.level(&i::POOL_IN_USE, &attributes, pool.in_use);
+            }
+            if let Some(bytes) = pool.reserved {
+                page.level(&i::POOL_RESERVED, &attributes, bytes);
+            }
+        }
         if !is_known {
             self.dropped.entry("allocations_untracked").or_default().set(self.memory.forgotten);
         }

@@ -70,6 +70,8 @@ pub struct ProcessMemoryReport {
     pub sizes: Vec<SizeReport>,
     pub unmatched_frees: UnmatchedFreesReport,
     pub contexts_ended: u64,
+    /// Allocations of which it is not known how many bytes they take; they count as 0.
+    pub sizes_unknown: u64,
     pub not_followed: u64,
     pub not_followed_bytes: u64,
     /// Allocations for which there was not enough memory.
@@ -395,8 +397,10 @@ impl MemoryLineReport {
         if let (Some(count), Some(bytes)) = (&mut self.at_allocations, &mut self.at_bytes) {
             add([count, bytes], memory.held(site, Moment::Asked));
         }
-        self.growth.add(site.growth);
-        self.left.add(site.left);
+        if let Some(at_end) = &site.at_end {
+            self.growth.add(at_end.growth);
+            self.left.add(at_end.left);
+        }
         if let Some(timeline) = &site.timeline {
             let (_, levels) = timeline.levels(&memory.timeline);
             match &mut self.timeline {
@@ -409,7 +413,7 @@ impl MemoryLineReport {
         self.ended_unfreed = self.ended_unfreed.saturating_add(site.ended_unfreed.count);
         self.calls_ns = self.calls_ns.saturating_add(site.calls_ns);
         self.live_at_most_bytes = self.live_at_most_bytes.saturating_add(site.live_max_bytes);
-        let oldest = site.oldest_ns.map(|at_ns| process.since_begin_ns(at_ns));
+        let oldest = site.at_end.as_ref().map(|at_end| process.since_begin_ns(at_end.oldest_ns));
         self.oldest_at_ns = self.oldest_at_ns.into_iter().chain(oldest).min();
     }
 
@@ -475,6 +479,7 @@ fn process_memory(
             refused: unmatched.refused,
         },
         contexts_ended: memory.contexts_ended,
+        sizes_unknown: memory.sizes_unknown,
         not_followed: memory.not_followed.count,
         not_followed_bytes: memory.not_followed.bytes,
         refused: memory.refused,

@@ -8,13 +8,19 @@ use crate::label::units::bytes;
 use crate::memory::{ObservedUse, PoolMemory, ProcessMemory};
 use crate::model::Process;
 
-/// A memory pool. The devices' own pools are one.
+/// A memory pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolReport {
     /// `null` if no call named it.
     pub handle: Option<String>,
+    /// As the summary has it.
+    #[serde(skip)]
+    pub(super) name: String,
+    /// A device's own, from which calls without a pool allocate.
     pub is_default: bool,
+    /// The ordinal of the device whose own or current pool it is, where a call said so.
+    pub device: Option<u32>,
     pub allocations: u64,
     pub allocated_bytes: u64,
     pub peak_bytes: u64,
@@ -52,7 +58,9 @@ impl PoolReport {
     pub(super) fn new(process: &Process, pool: &PoolMemory) -> PoolReport {
         PoolReport {
             handle: Some(pool.handle).filter(|handle| *handle != 0).map(|handle| format!("{handle:#x}")),
+            name: pool.name(),
             is_default: pool.is_default,
+            device: pool.device,
             allocations: pool.allocated.count,
             allocated_bytes: pool.allocated.bytes,
             peak_bytes: pool.peak_bytes,
@@ -68,15 +76,11 @@ impl PoolReport {
         }
     }
 
-    /// `the devices' own: at most 64.0 MiB in use, 0 B at the end; 96.0 MiB taken from the device`.
+    /// `own of device 0: at most 64.0 MiB in use, 0 B at the end; 96.0 MiB taken from the device`.
     pub(super) fn text(&self) -> String {
-        let name = match &self.handle {
-            _ if self.is_default => "the devices' own",
-            Some(handle) => handle,
-            None => "(without a name)",
-        };
         let mut text = format!(
-            "{name}: at most {} in use, {} at the end",
+            "{}: at most {} in use, {} at the end",
+            self.name,
             bytes(self.peak_bytes),
             bytes(self.end_bytes)
         );

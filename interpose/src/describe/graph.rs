@@ -2,11 +2,12 @@
 
 use core::ffi::{c_int, c_void};
 
+use cupti_sys::driver::CUDA_MEM_ALLOC_NODE_PARAMS_v1 as Allocation;
 use gputrace_producer::session;
 use gputrace_wire::call::{Detail, operation};
 use gputrace_wire::cell::{flag, kind};
 
-use super::written;
+use super::{memory, written};
 use crate::hook::captures;
 use crate::hook::description::{Context, Description, On};
 use crate::symbols::driver::{Handle, Status};
@@ -73,29 +74,55 @@ pub fn node_added(cx: &Context, graph: Handle, child: Handle) -> Description {
     description(operation::ADD_NODE, cx.tables.graph(cx.session, graph, 0, 0), child)
 }
 
-/// The same for a node whose kind is given by its parameters.
-pub fn any_node_added(cx: &Context, graph: Handle, parameters: *const c_void) -> Description {
-    // SAFETY: the driver has just read these parameters, and succeeded.
-    let child = if cx.succeeded() { unsafe { child_in(parameters.cast()) } } else { core::ptr::null_mut() };
-    node_added(cx, graph, child)
+/// A node that allocates memory when the graph is launched.
+pub fn allocation_added(cx: &Context, graph: Handle, what: *const Allocation) -> Description {
+    // SAFETY: the call's own argument, into which the driver has written the address.
+    match unsafe { written(cx, what) } {
+        Some(node) => memory::in_graph(node.bytesize as u64, node.dptr),
+        None => node_added(cx, graph, core::ptr::null_mut()),
+    }
 }
 
-/// A node's parameters begin with the node's kind; a graph's handle is at byte 16.
+/// A node whose kind is given by its parameters.
+pub fn any_node_added(cx: &Context, graph: Handle, parameters: *const c_void) -> Description {
+    // SAFETY: the driver has just read these parameters and written into them, if it succeeded.
+    let node = if cx.succeeded() { unsafe { node_in(parameters.cast()) } } else { AddedNode::Other };
+    match node {
+        AddedNode::Allocation { bytes, address } => memory::in_graph(bytes, address),
+        AddedNode::Graph(child) => node_added(cx, graph, child),
+        AddedNode::Other => node_added(cx, graph, core::ptr::null_mut()),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AddedNode {
+    Graph(Handle),
+    Allocation { bytes: u64, address: u64 },
+    Other,
+}
+
+/// A node's parameters begin with the node's kind; what a kind has of its own is at byte 16.
 ///
 /// # Safety
 ///
 /// The pointer is null or points to a `CUgraphNodeParams`.
-unsafe fn child_in(parameters: *const u8) -> Handle {
+unsafe fn node_in(parameters: *const u8) -> AddedNode {
     const KIND_GRAPH: c_int = 4;
-    const AT_HANDLE: usize = 16;
+    const KIND_ALLOCATION: c_int = 10;
+    const AT_OWN: usize = 16;
     if parameters.is_null() {
-        return core::ptr::null_mut();
+        return AddedNode::Other;
     }
     // SAFETY: the caller's `CUgraphNodeParams` has 256 bytes.
     unsafe {
+        let own = parameters.add(AT_OWN);
         match parameters.cast::<c_int>().read_unaligned() {
-            KIND_GRAPH => parameters.add(AT_HANDLE).cast::<Handle>().read_unaligned(),
-            _ => core::ptr::null_mut(),
+            KIND_GRAPH => AddedNode::Graph(own.cast::<Handle>().read_unaligned()),
+            KIND_ALLOCATION => {
+                let made = own.cast::<Allocation>().read_unaligned();
+                AddedNode::Allocation { bytes: made.bytesize as u64, address: made.dptr }
+            }
+            _ => AddedNode::Other,
         }
     }
 }
@@ -116,20 +143,30 @@ mod tests {
     use cupti_sys::driver::CUgraphNodeParams;
 
     #[test]
-    fn child_is_where_the_parameters_have_it() {
+    fn nodes_are_where_the_parameters_have_them() {
         // SAFETY: plain data, for which zero is valid.
         let mut parameters: CUgraphNodeParams = unsafe { core::mem::zeroed() };
         let bytes = (&raw mut parameters).cast::<u8>();
         // SAFETY: the bytes are such parameters.
-        assert!(unsafe { child_in(bytes) }.is_null());
+        assert_eq!(unsafe { node_in(bytes) }, AddedNode::Other);
         // SAFETY: both are inside the structure.
         unsafe {
             bytes.cast::<c_int>().write(4);
             bytes.add(16).cast::<usize>().write(0x1230);
         }
         // SAFETY: as above.
-        assert_eq!(unsafe { child_in(bytes) } as usize, 0x1230);
+        assert_eq!(unsafe { node_in(bytes) }, AddedNode::Graph(0x1230 as Handle));
+        // SAFETY: plain data, for which zero is valid.
+        let mut made: Allocation = unsafe { core::mem::zeroed() };
+        (made.bytesize, made.dptr) = (4 << 20, 0x7000);
+        // SAFETY: both are inside the structure.
+        unsafe {
+            bytes.cast::<c_int>().write(10);
+            bytes.add(16).cast::<Allocation>().write(made);
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { node_in(bytes) }, AddedNode::Allocation { bytes: 4 << 20, address: 0x7000 });
         // SAFETY: null is allowed.
-        assert!(unsafe { child_in(core::ptr::null()) }.is_null());
+        assert_eq!(unsafe { node_in(core::ptr::null()) }, AddedNode::Other);
     }
 }

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_int};
 
-use gputrace_wire::call::{Detail, Memory, MemoryState, memory, operation};
+use gputrace_wire::call::{Detail, MAPPED_UNIT, Memory, MemoryState, memory, operation};
 use gputrace_wire::cell::{flag, kind};
 
 use super::{given, sync, written};
@@ -31,7 +31,7 @@ fn description(kind: u16, memory: u8, bytes: u64, address: u64, stream: Option<H
         kind,
         flags: if stream.is_some() { flag::ASYNC } else { 0 },
         stream: stream.map_or(On::Nothing, On::Stream),
-        detail: Detail::Memory(Memory { memory, bytes, address, pool: 0 }),
+        detail: Detail::Memory(Memory { memory, bytes, address, ..Memory::default() }),
     }
 }
 
@@ -64,6 +64,20 @@ pub fn registered(_: &Context, bytes: usize, address: u64) -> Description {
     description(kind::ALLOC, memory::REGISTERED, bytes as u64, address, None)
 }
 
+/// A graph allocates at its launch, as if a stream's capture had recorded the call.
+pub fn in_graph(bytes: u64, address: u64) -> Description {
+    let made = description(kind::ALLOC, memory::POOL, bytes, address, None);
+    Description { flags: flag::ASYNC | flag::CAPTURED, ..made }
+}
+
+/// An array whose size is not known.
+pub fn of_unknown_size(mut made: Description) -> Description {
+    if let Detail::Memory(what) = &mut made.detail {
+        what.is_size_unknown = true;
+    }
+    made
+}
+
 pub fn freed(_: &Context, memory: u8, address: u64, stream: Option<Handle>) -> Description {
     description(kind::FREE, memory, 0, address, stream)
 }
@@ -74,7 +88,7 @@ pub fn stated(operation: u8, object: u64, value: u64) -> Description {
         kind: kind::MEMORY,
         flags: 0,
         stream: On::Nothing,
-        detail: Detail::MemoryState(MemoryState { operation, object, value }),
+        detail: Detail::MemoryState(MemoryState { operation, object, value, units: 0 }),
     }
 }
 
@@ -90,7 +104,13 @@ pub fn mapped(cx: &Context, address: DevicePointer, bytes: usize, handle: u64) -
     if !cx.succeeded() {
         return sync::other(cx, operation::MAP, bytes as u64);
     }
-    stated(operation::MAP, address, handle)
+    // The driver's granularity is a multiple of the unit, and it maps handles from their begin on only.
+    let units = u32::try_from((bytes as u64).div_ceil(MAPPED_UNIT)).unwrap_or(u32::MAX);
+    let mut mapped = stated(operation::MAP, address, handle);
+    if let Detail::MemoryState(state) = &mut mapped.detail {
+        state.units = units;
+    }
+    mapped
 }
 
 pub fn unmapped(_: &Context, address: DevicePointer, bytes: usize) -> Description {

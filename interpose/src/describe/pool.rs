@@ -3,12 +3,12 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use cupti_sys::driver::CUmemPoolProps_v1 as Properties;
-use gputrace_wire::call::{Detail, Memory, memory, operation};
+use gputrace_wire::call::{CURRENT_POOL, Detail, Memory, memory, operation};
 
 use super::memory::{allocated, stated};
 use super::{given, sync, written};
 use crate::hook::description::{Context, Description};
-use crate::symbols::driver::{DevicePointer, Handle};
+use crate::symbols::driver::{Device, DevicePointer, Handle};
 
 /// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
 const RELEASE_THRESHOLD: c_int = 4;
@@ -37,6 +37,26 @@ pub fn created(cx: &Context, out: *const Handle, properties: *const Properties) 
     named(cx, operation::CREATE, out, most as u64)
 }
 
+/// A device in an entry; 0 is one that is not known.
+fn device_value(device: Device) -> u64 {
+    u64::try_from(device).map_or(0, |device| device + 1)
+}
+
+/// A device's own pool.
+pub fn own(cx: &Context, out: *const Handle, device: Device) -> Description {
+    named(cx, operation::LOOK_UP, out, device_value(device))
+}
+
+/// The pool that calls without one allocate from now.
+pub fn current(cx: &Context, out: *const Handle, device: Device) -> Description {
+    named(cx, operation::LOOK_UP, out, device_value(device) | CURRENT_POOL)
+}
+
+/// The pool of a device from now on.
+pub fn made_current(cx: &Context, pool: Handle, device: Device) -> Description {
+    changed(cx, operation::SET_CURRENT, pool, device_value(device))
+}
+
 /// A call that gives a pool's handle: a new pool, or a device's own.
 pub fn named(cx: &Context, operation: u8, out: *const Handle, value: u64) -> Description {
     // SAFETY: the call's own out pointer.
@@ -44,14 +64,15 @@ pub fn named(cx: &Context, operation: u8, out: *const Handle, value: u64) -> Des
     stated(operation, pool, value)
 }
 
-/// Whether a location and a kind of allocation are those of a device's own memory, which calls without a pool
-/// allocate from.
-fn is_of_device(cx: &Context, location: *const c_void, allocation: c_uint) -> bool {
-    /// `CU_MEM_LOCATION_TYPE_DEVICE`, the location's first field, and `CU_MEM_ALLOCATION_TYPE_PINNED`.
+/// The device, if a location and a kind of allocation are those of a device's own memory, which calls without
+/// a pool allocate from.
+fn device_of(cx: &Context, location: *const c_void, allocation: c_uint) -> Option<Device> {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE` and `CU_MEM_ALLOCATION_TYPE_PINNED`.
     const DEVICE: c_int = 1;
     const PINNED: c_uint = 1;
-    // SAFETY: the call's own argument, which begins with the type.
-    allocation == PINNED && unsafe { given(cx, location.cast::<c_int>()) } == Some(DEVICE)
+    // SAFETY: the call's own argument, which begins with the type and the device's ordinal.
+    let [location, device] = unsafe { given(cx, location.cast::<[c_int; 2]>()) }?;
+    (allocation == PINNED && location == DEVICE).then_some(device)
 }
 
 /// The pool that a place has by default.
@@ -61,16 +82,30 @@ pub fn default_of(
     location: *const c_void,
     allocation: c_uint,
 ) -> Description {
-    let is_own = is_of_device(cx, location, allocation);
-    named(cx, if is_own { operation::LOOK_UP } else { operation::CREATE }, out, 0)
+    match device_of(cx, location, allocation) {
+        Some(device) => own(cx, out, device),
+        None => named(cx, operation::CREATE, out, 0),
+    }
+}
+
+/// The pool that a place has now.
+pub fn current_of(
+    cx: &Context,
+    out: *const Handle,
+    location: *const c_void,
+    allocation: c_uint,
+) -> Description {
+    match device_of(cx, location, allocation) {
+        Some(device) => current(cx, out, device),
+        None => named(cx, operation::CREATE, out, 0),
+    }
 }
 
 /// The pool of a place from now on. Of the host's and of managed pools, calls without a pool do not allocate.
 pub fn made_default(cx: &Context, location: *const c_void, allocation: c_uint, pool: Handle) -> Description {
-    if is_of_device(cx, location, allocation) {
-        changed(cx, operation::SET_CURRENT, pool, 0)
-    } else {
-        sync::other(cx, operation::SET_CURRENT, 0)
+    match device_of(cx, location, allocation) {
+        Some(device) => made_current(cx, pool, device),
+        None => sync::other(cx, operation::SET_CURRENT, 0),
     }
 }
 

@@ -21,7 +21,8 @@ pub struct SharedMemory {
     mark: u64,
     process: u64,
     bytes: u64,
-    rest: [u64; 5],
+    address: u64,
+    rest: [u64; 4],
 }
 
 const MARK: u64 = 0x6970_635f_7368_6172;
@@ -33,16 +34,40 @@ fn refuse() -> Result {
 
 fn share(handle: Out<SharedMemory>, address: u64) -> Result {
     let bytes = with(|w| w.memory.find(address).map(|held| held.bytes)).ok_or(Code::INVALID_VALUE)?;
-    handle.set(SharedMemory { mark: MARK, process: std::process::id().into(), bytes, rest: [0; 5] })
+    handle.set(SharedMemory { mark: MARK, process: std::process::id().into(), bytes, address, rest: [0; 4] })
 }
 
-/// The process that shares memory cannot open it.
+/// The process that shares memory cannot open it. Another one gets the same address each time, and closes it
+/// as often as it opened it.
 fn open(address: Out<u64>, handle: SharedMemory, flags: u32) -> Result {
     address.required()?;
     if handle.mark != MARK || handle.process == u64::from(std::process::id()) || flags > 1 {
         return Err(Code::INVALID_VALUE);
     }
-    address.set(with(|w| w.allocate(handle.bytes, Kind::Opened, 0))?)
+    address.set(with(|w| {
+        let shared = (handle.process, handle.address);
+        if let Some((base, count)) = w.opened.get_mut(&shared) {
+            *count += 1;
+            return Ok(*base);
+        }
+        let base = w.allocate(handle.bytes, Kind::Opened, 0)?;
+        w.opened.insert(shared, (base, 1));
+        Ok(base)
+    })?)
+}
+
+fn close(address: u64) -> Result {
+    with(|w| {
+        let found = w.opened.iter_mut().find(|(_, (base, _))| *base == address);
+        let (shared, count) =
+            found.map(|(shared, (_, count))| (*shared, count)).ok_or(Code::INVALID_VALUE)?;
+        *count -= 1;
+        if *count > 0 {
+            return Ok(());
+        }
+        w.opened.remove(&shared);
+        w.free(address, |kind| kind == Kind::Opened)
+    })
 }
 
 api! {
@@ -52,7 +77,7 @@ api! {
     "cuIpcOpenMemHandle" 4010 fn cuIpcOpenMemHandle(pdptr: Out<u64>, handle: SharedMemory, Flags: u32) |_| { open(pdptr, handle, Flags) }
     "cuIpcOpenMemHandle" 11000 fn cuIpcOpenMemHandle_v2(pdptr: Out<u64>, handle: SharedMemory, Flags: u32) |_| { open(pdptr, handle, Flags) }
     "cuIpcCloseMemHandle" 4010 fn cuIpcCloseMemHandle(dptr: u64) |_| {
-        with(|w| w.free(dptr, |kind| kind == Kind::Opened))
+        close(dptr)
     }
     "cuMemExportToShareableHandle" 10020 fn cuMemExportToShareableHandle(_shareableHandle: Out<u8>, _handle: u64, _handleType: u32, _flags: u64) |_| { refuse() }
     "cuMemImportFromShareableHandle" 10020 fn cuMemImportFromShareableHandle(_handle: Out<u64>, _osHandle: u64, _shHandleType: u32) |_| { refuse() }

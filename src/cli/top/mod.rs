@@ -35,7 +35,8 @@ pub fn command() -> Command {
         .next_line_help(true)
         .after_help(
             "Keys: q leaves, h lists all keys. Of a program under gputrace run, the tables Kernels, Lines,\n\
-             Streams and Copies come from its session while it runs; the program itself does nothing for them.\n\
+             Streams, Copies and Memory come from its session while it runs; the program does nothing for\n\
+             them.\n\
              NO_COLOR switches colours off; without UTF-8 in the locale, the screen is ASCII.",
         )
         .arg(

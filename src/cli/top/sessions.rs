@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gputrace_collector::live::{LiveProcess, LiveRow, LiveTables};
-use gputrace_tui::{Scene, SessionView, TableRow, Tables};
+use gputrace_collector::live::{LiveMemoryRow, LiveProcess, LiveRow, LiveTables};
+use gputrace_tui::{MemoryRow, Scene, SessionView, TableRow, Tables};
 use serde_json::Value;
 
 use crate::launch::control::{self, STATUS, TABLES};
@@ -158,11 +158,14 @@ fn ask(socket: &Path, pid: u32) -> Option<LiveSession> {
         lost: lost.map(|(_, count)| number(count)).fold(0, u64::saturating_add),
         hook_cost_ns: (!costs.is_empty()).then(|| costs.iter().sum::<f64>() / costs.len() as f64),
         processes: pids.filter_map(|process| u32::try_from(number(&process["pid"])).ok()).collect(),
+        held_bytes: tables.processes.iter().map(|process| process.held_bytes).sum(),
+        peak_bytes: tables.processes.iter().map(|process| process.peak_bytes).max().unwrap_or(0),
         tables: Tables {
             kernels: rows(tables.kernels),
             lines: rows(tables.lines),
             streams: rows(tables.streams),
             copies: rows(tables.copies),
+            memory: tables.memory.into_iter().map(memory_row).collect(),
         },
     };
     Some(LiveSession { view, processes: tables.processes })
@@ -176,6 +179,19 @@ fn rows(rows: Vec<LiveRow>) -> Vec<TableRow> {
         bytes: row.bytes,
     };
     rows.into_iter().map(row).collect()
+}
+
+fn memory_row(row: LiveMemoryRow) -> MemoryRow {
+    MemoryRow {
+        name: row.name,
+        kind: row.kind,
+        is_on_device: row.is_on_device,
+        live_bytes: row.live_bytes,
+        live: row.live,
+        most_bytes: row.most_bytes,
+        allocations: row.allocations,
+        allocations_per_second: row.allocations_per_second,
+    }
 }
 
 /// Adds the sessions to a scene, and marks its processes that are traced.

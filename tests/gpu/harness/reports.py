@@ -46,6 +46,7 @@ def client_totals(path):
     """The sum of the client's JSON lines (one a process), or None if it wrote none."""
     total = defaultdict(int)
     copies, names, lines = defaultdict(lambda: [0, 0, 0]), defaultdict(lambda: [0, 0]), 0
+    memory = defaultdict(lambda: [0, 0, 0, 0])
     try:
         text = open(path, encoding="utf-8", errors="replace").read()
     except OSError:
@@ -65,7 +66,9 @@ def client_totals(path):
         for name, (calls, ns) in record.get("names", {}).items():
             names[name][0] += calls
             names[name][1] += ns
-    return {**total, "copies": dict(copies), "names": dict(names)} if lines else None
+        for kind, sums in record.get("memory", {}).items():
+            memory[kind] = [one + other for one, other in zip(memory[kind], sums)]
+    return {**total, "copies": dict(copies), "names": dict(names), "memory": dict(memory)} if lines else None
 
 
 def client_counts(totals):

@@ -9,8 +9,10 @@ wanting   what is asked for is not there: twice for good, and once given at the 
 pools     the device's own pool and one of the program's, with a limit to what they keep; the latter is destroyed
 arrays    an array, one of three dimensions and a mipmap; the array is destroyed
 mapped    physical memory of three kinds of use: unmapped and released, released while it is mapped, and twice mapped
-shared    another process opens 8 MiB of this one twice; both count what is their own
-graph     a graph that allocates 4 MiB at each launch, as captured, and is launched
+shared    another process opens 8 MiB of this one, one after the other and twice at once; both count what is their own
+kinds     memory of each kind that CUPTI has records of; half of it is freed
+devices   stream-ordered memory of two devices, of which the second gets another current pool
+graph     a graph that allocates 4 MiB at each launch, as captured, and is launched; another is built with a node that allocates 2 MiB
 segments  tensors of many sizes in PyTorch, without any library that allocates by itself; the cache is emptied once
 """
 
@@ -182,6 +184,11 @@ class DeepDescriptor(ctypes.Structure):
                 ("flags", ctypes.c_uint)]
 
 
+class AllocationNode(ctypes.Structure):
+    _fields_ = [("pool", PoolProperties), ("access", ctypes.c_void_p), ("access_count", ctypes.c_size_t), ("bytes", ctypes.c_size_t),
+                ("address", ctypes.c_uint64)]
+
+
 class SharedHandle(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_ubyte * 64)]
 
@@ -197,6 +204,9 @@ def pools():
     own, made, stream = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     done(driver.cuStreamCreate(ctypes.byref(stream), 1))
     done(driver.cuDeviceGetDefaultMemPool(ctypes.byref(own), 0))
+    again = ctypes.c_void_p()
+    done(driver.cuDeviceGetMemPool(ctypes.byref(again), 0))
+    assert again.value == own.value
     done(driver.cuMemPoolSetAttribute(own, 4, ctypes.byref(ctypes.c_uint64(1 << 30))))
     done(driver.cuMemPoolCreate(ctypes.byref(made), ctypes.byref(PoolProperties(1, 0, 1, 0, None, 256 << 20))))
 
@@ -226,6 +236,34 @@ def pools():
     end = {"own": attribute(own, 7), "made": 4 * (2 << 20) + (1 << 20)}
     done(driver.cuMemPoolDestroy(made))
     return {"used": used, "end": end, "reserved": reserved}
+
+
+def devices():
+    done(driver.cuInit(0))
+    contexts, streams, own = [], [], []
+    for device in range(2):
+        context, stream, pool = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        done(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+        done(driver.cuCtxSetCurrent(context))
+        done(driver.cuStreamCreate(ctypes.byref(stream), 1))
+        done(driver.cuDeviceGetDefaultMemPool(ctypes.byref(pool), device))
+        contexts.append(context)
+        streams.append(stream)
+        own.append(pool)
+
+    def take(device, size):
+        pointer = ctypes.c_uint64()
+        done(driver.cuCtxSetCurrent(contexts[device]))
+        done(driver.cuMemAllocAsync(ctypes.byref(pointer), ctypes.c_size_t(size), streams[device]))
+        done(driver.cuStreamSynchronize(streams[device]))
+    take(0, 1 << 20)
+    take(1, 2 << 20)
+    made = ctypes.c_void_p()
+    done(driver.cuMemPoolCreate(ctypes.byref(made), ctypes.byref(PoolProperties(1, 0, 1, 1, None, 0))))
+    done(driver.cuDeviceSetMemPool(1, made))
+    take(0, 4 << 20)
+    take(1, 8 << 20)
+    return {"used": [attribute(pool, 7) for pool in (*own, made)]}
 
 
 def arrays():
@@ -315,8 +353,15 @@ def shared():
             here("shared")
             done(driver.cuIpcOpenMemHandle_v2(ctypes.byref(pointer), handle, 1))
             done(driver.cuIpcCloseMemHandle(pointer))
-        here("kept")
-        done(driver.cuIpcOpenMemHandle_v2(ctypes.byref(pointer), handle, 1))
+        # The driver counts: it gives the same address again.
+        places = set()
+        for _ in range(2):
+            here("kept")
+            done(driver.cuIpcOpenMemHandle_v2(ctypes.byref(pointer), handle, 1))
+            places.add(pointer.value)
+        assert len(places) == 1, places
+        done(driver.cuIpcCloseMemHandle(pointer))
+        done(driver.cuMemsetD8_v2(pointer, 1, ctypes.c_size_t(1)))
         allocate(1 << 20)
         return {}
     handle = SharedHandle()
@@ -324,6 +369,30 @@ def shared():
     done(driver.cuIpcGetMemHandle(ctypes.byref(handle), pointer))
     subprocess.run([sys.executable, *sys.argv, bytes(handle.bytes).hex()], check=True, stdout=subprocess.DEVNULL)
     return {"end": 8 << 20, "child_end": 1 << 20}
+
+
+def kinds():
+    start()
+    stream = ctypes.c_void_p()
+    done(driver.cuStreamCreate(ctypes.byref(stream), 1))
+    size = ctypes.c_size_t(2 << 20)
+
+    def make(call, *arguments):
+        pointer = ctypes.c_uint64()
+        done(call(ctypes.byref(pointer), *arguments))
+        return pointer
+    device = [make(driver.cuMemAlloc_v2, size) for _ in range(6)]
+    managed = [make(driver.cuMemAllocManaged, size, 1) for _ in range(4)]
+    pinned = [make(driver.cuMemAllocHost_v2, size) for _ in range(4)] + [make(driver.cuMemHostAlloc, size, 0) for _ in range(4)]
+    pool = [make(driver.cuMemAllocAsync, size, stream) for _ in range(6)]
+    for pointer in device[::2] + managed[::2]:
+        done(driver.cuMemFree_v2(pointer))
+    for pointer in pinned[::2]:
+        done(driver.cuMemFreeHost(pointer))
+    for pointer in pool[::2]:
+        done(driver.cuMemFreeAsync(pointer, stream))
+    done(driver.cuStreamSynchronize(stream))
+    return {"held": (3 + 2 + 3) * (2 << 20)}
 
 
 def graph():
@@ -342,8 +411,13 @@ def graph():
     # Memory of a graph that any call may free.
     done(driver.cuMemFree_v2(pointer))
     allocate(1 << 20)
-    return {"in_graphs": 4 << 20, "end": 1 << 20}
+    built, node = ctypes.c_void_p(), ctypes.c_void_p()
+    done(driver.cuGraphCreate(ctypes.byref(built), 0))
+    wanted = AllocationNode(PoolProperties(1, 0, 1, 0), None, 0, 2 << 20, 0)
+    here("built")
+    done(driver.cuGraphAddMemAllocNode(ctypes.byref(node), built, None, ctypes.c_size_t(0), ctypes.byref(wanted)))
+    return {"in_graphs": (4 + 2) << 20, "end": 1 << 20}
 
 
-found = {"pools": pools, "arrays": arrays, "mapped": mapped, "shared": shared, "graph": graph, "leak": leak, "churn": churn, "oom": oom, "retry": retry, "killed": killed, "wanting": wanting, "segments": segments}[sys.argv[1]]()
+found = {"devices": devices, "kinds": kinds, "pools": pools, "arrays": arrays, "mapped": mapped, "shared": shared, "graph": graph, "leak": leak, "churn": churn, "oom": oom, "retry": retry, "killed": killed, "wanting": wanting, "segments": segments}[sys.argv[1]]()
 print(json.dumps({"lines": LINES, **found}))

@@ -18,5 +18,6 @@ pub fn help(frame: &mut Frame<'_>, area: Rect, is_of_program: bool, palette: Pal
     lines.push(Line::default());
     lines.push(Line::raw("Allocs are live allocations of traced programs. N/A: no driver or session says."));
     lines.push(Line::raw("TX and RX of PCIe are seen from the device: TX goes to the host."));
+    lines.push(Line::raw("Memory is as of a second ago; MOST is what was live of each of a line's stacks."));
     frame.render_widget(Paragraph::new(lines), area);
 }

@@ -8,6 +8,7 @@ mod devices;
 mod frame;
 mod help;
 mod history;
+mod memory;
 mod processes;
 mod session;
 

@@ -6,6 +6,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Table, TableState, Wrap};
 
 use crate::draw::columns::{Column, Columns};
+use crate::draw::memory;
 use crate::palette::{Glyphs, Palette};
 use crate::scene::{Scene, SessionView};
 use crate::text::{bytes, count, duration, or_unknown, printable, shortened};
@@ -35,13 +36,17 @@ pub fn session(
         frame.render_widget(Paragraph::new(lines), area);
         return;
     }
-    let counters = counters(session, palette);
+    let counters = counters(session, view.tab, palette);
     let counter_rows = if counters.width() > usize::from(area.width) { 2 } else { 1 };
     let [head, counter_area, body] =
         Layout::vertical([Constraint::Length(1), Constraint::Length(counter_rows), Constraint::Fill(1)])
             .areas(area);
     frame.render_widget(Paragraph::new(heading(session, view.session, scene.sessions.len())), head);
     frame.render_widget(Paragraph::new(counters).wrap(Wrap { trim: true }), counter_area);
+    if view.tab == Tab::Memory && !session.tables.memory.is_empty() {
+        memory::memory(frame, body, (session, view), glyphs, palette);
+        return;
+    }
     if view.tab.rows(session).is_empty() {
         let text = "Nothing so far. Sessions that keep their last seconds only have no tables.";
         frame.render_widget(Paragraph::new(text), body);
@@ -79,11 +84,14 @@ fn heading<'t>(session: &SessionView, index: usize, sessions: usize) -> Line<'t>
     Line::raw(format!("Session {}{which}{separator}{}", session.pid, printable(&session.command)))
 }
 
-fn counters<'t>(session: &SessionView, palette: Palette) -> Line<'t> {
+fn counters<'t>(session: &SessionView, tab: Tab, palette: Palette) -> Line<'t> {
     let lost = match session.lost {
         0 => Span::styled("nothing lost", palette.good()),
         lost => Span::styled(format!("{} lost", count(lost)), palette.alarm()),
     };
+    if tab == Tab::Memory {
+        return Line::from(vec![lost, Span::raw(format!(", {}", memory::held(session)))]);
+    }
     let cost = session.hook_cost_ns.map_or_else(String::new, |ns| format!(", {ns:.0} ns a hook"));
     let rest = format!(
         "{cost}, {} events/s, {} launches, {} calls, {} device records",

@@ -142,6 +142,8 @@ fn limits_are_those_of_the_source() {
         ("cell::CELL_BYTES", cell::CELL_BYTES as u64),
         ("cell::CELL_WORDS", cell::CELL_WORDS as u64),
         ("call::LONG_DURATION_SHIFT", u64::from(call::LONG_DURATION_SHIFT)),
+        ("call::CURRENT_POOL", call::CURRENT_POOL),
+        ("call::MAPPED_UNIT", call::MAPPED_UNIT),
         ("definition::MAGIC", u64::from(definition::MAGIC)),
         ("definition::TEXT_MAX", definition::TEXT_MAX as u64),
         ("definition::KERNEL_LINES_MAX", definition::KERNEL_LINES_MAX as u64),

@@ -265,9 +265,16 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
         "ALLOC FREE" => detail(
             kind::ALLOC,
             Detail::Memory(call::Memory::default()),
-            Detail::Memory(call::Memory { memory: M8, bytes: M64, address: M64, pool: M32 }),
+            Detail::Memory(call::Memory {
+                memory: M8,
+                bytes: M64,
+                address: M64,
+                pool: M32,
+                is_size_unknown: true,
+            }),
             &[
                 in_detail!(Memory("memory") memory = M8),
+                in_detail!(Memory("is_size_unknown") is_size_unknown = true),
                 in_detail!(Memory("bytes") bytes = M64),
                 in_detail!(Memory("address") address = M64),
                 in_detail!(Memory("pool") pool = M32),
@@ -276,11 +283,12 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
         "MEMORY" => detail(
             kind::MEMORY,
             Detail::MemoryState(call::MemoryState::default()),
-            Detail::MemoryState(call::MemoryState { operation: M8, object: M64, value: M64 }),
+            Detail::MemoryState(call::MemoryState { operation: M8, object: M64, value: M64, units: M32 }),
             &[
                 in_detail!(MemoryState("operation") operation = M8),
                 in_detail!(MemoryState("object") object = M64),
                 in_detail!(MemoryState("value") value = M64),
+                in_detail!(MemoryState("units") units = M32),
             ],
         ),
         "WAIT" => detail(

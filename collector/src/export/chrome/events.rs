@@ -30,6 +30,17 @@ pub struct CounterEvent {
     pub args: BTreeMap<&'static str, f64>,
 }
 
+/// Bytes of memory at one moment, by what they are.
+#[derive(Serialize)]
+pub struct MemoryEvent<'e> {
+    pub ph: &'static str,
+    pub name: &'static str,
+    pub pid: u32,
+    pub tid: u32,
+    pub ts: f64,
+    pub args: &'e BTreeMap<String, u64>,
+}
+
 #[derive(Serialize)]
 pub struct CallArgs<'e> {
     /// The driver's function that was called.

@@ -5,6 +5,7 @@
 //! longer than a hundred days.
 
 mod events;
+mod memory;
 mod pushed;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 use crate::batch::{DeviceMetric, DeviceSamples};
 use crate::export::device_counters::{DEVICE_COUNTERS, DeviceCounter, LOWERED, lowered_for};
+use crate::export::memory_counters::{MemoryCounters, MemoryValue};
 use crate::export::{Event, Format, FormatEntry, Target, Trace};
 use crate::flame::entry_name;
 use crate::label::throttle;
@@ -27,9 +29,10 @@ use crate::model::operation::{HostCall, Operation, What};
 use crate::model::{Process, RangeName};
 use crate::names::{line_safe, short_command};
 use events::{
-    Async, CallArgs, Complete, CounterEvent, DeviceProperties, Flow, LabelArgs, Metadata, NameArgs,
-    OperationArgs, RangeArgs, WhatArgs, copy_name, runtime_name,
+    Async, CallArgs, Complete, CounterEvent, DeviceProperties, Flow, LabelArgs, MemoryEvent, Metadata,
+    NameArgs, OperationArgs, RangeArgs, WhatArgs, copy_name, runtime_name,
 };
+use memory::MemorySeries;
 use pushed::Pushed;
 use tracks::ChromeTracks;
 
@@ -46,6 +49,8 @@ pub(super) const FORMAT: FormatEntry = FormatEntry {
             events: 0,
             untimed: 0,
             pushed: Pushed::default(),
+            memory: MemoryCounters::default(),
+            series: MemorySeries::default(),
             sampled: FxHashMap::default(),
             ranks: BTreeSet::new(),
             has_rank: false,
@@ -63,6 +68,8 @@ struct Chrome {
     events: u64,
     untimed: u64,
     pushed: Pushed,
+    memory: MemoryCounters,
+    series: MemorySeries,
     /// By the number of each sampled device: why its clocks are lowered, as far as that was written.
     sampled: FxHashMap<u32, u64>,
     /// Of the processes in the output.
@@ -92,7 +99,11 @@ impl Format for Chrome {
                 self.ranks.extend(trace.process(number).and_then(rank_of));
                 self.process(number, process.pid, trace)
             }
-            Event::Call(call, definitions) => self.call(call, definitions, trace),
+            Event::Call(call, definitions) => {
+                self.call(call, definitions, trace)?;
+                let values = self.memory.call(call, definitions, trace);
+                self.memory_values(call.process, &values, trace)
+            }
             Event::Operation(operation, definitions) => self.operation(operation, definitions, trace),
             Event::RangeBegins(range, _) => {
                 self.pushed.begins(range);
@@ -100,7 +111,10 @@ impl Format for Chrome {
             }
             Event::Range(range, definitions) => self.range(range, definitions, trace),
             Event::Samples(samples) => self.samples(samples, trace),
-            Event::ProcessEnds { number, .. } => {
+            Event::ProcessEnds { number, last_seen_ns, .. } => {
+                let values = self.memory.process_ends(number, last_seen_ns, trace);
+                self.memory_values(number, &values, trace)?;
+                self.series.process_ends(number);
                 self.tracks.process_ends(number);
                 self.pushed.process_ends(number);
                 Ok(())
@@ -238,6 +252,22 @@ impl Chrome {
                 status: Some(call.status).filter(|status| *status != 0),
             },
         })
+    }
+
+    /// Writes what a process's memory is from some times on.
+    fn memory_values(&mut self, process: u32, values: &[MemoryValue], trace: &Trace<'_>) -> io::Result<()> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let mut series = std::mem::take(&mut self.series);
+        let (pid, _) = self.thread(process, 0, trace);
+        for value in values {
+            let (name, args) = series.set(process, value, &self.memory);
+            let ts = self.us(process, value.at_ns, trace);
+            self.write(&MemoryEvent { ph: "C", name, pid, tid: 0, ts, args })?;
+        }
+        self.series = series;
+        Ok(())
     }
 
     fn range(

@@ -21,6 +21,7 @@ use std::io;
 
 use rustc_hash::FxHashMap;
 
+use crate::export::memory_counters::MemoryCounters;
 use crate::export::{Destination, Event, Format, FormatEntry, Target, Trace};
 use process::ProcessTracks;
 use sampled::SampledTracks;
@@ -38,6 +39,7 @@ struct Perfetto {
     tracks: Tracks,
     processes: FxHashMap<u32, ProcessTracks>,
     sampled: SampledTracks,
+    memory: MemoryCounters,
     pids: SystemIds,
     tids: SystemIds,
 }
@@ -47,6 +49,7 @@ fn open(destination: Destination) -> io::Result<Box<dyn Format>> {
         tracks: Tracks::new(Packets::new(destination.stream()?)),
         processes: FxHashMap::default(),
         sampled: SampledTracks::default(),
+        memory: MemoryCounters::default(),
         pids: SystemIds::default(),
         tids: SystemIds::default(),
     }))
@@ -79,7 +82,11 @@ impl Format for Perfetto {
             Event::Defines { .. } => Ok(()),
             Event::Samples(samples) => self.sampled.add(tracks, samples, trace),
             Event::Call(call, definitions) => match processes.get_mut(&call.process) {
-                Some(process) => process.call(tracks, call, definitions, tids, trace),
+                Some(process) => {
+                    process.call(tracks, call, definitions, tids, trace)?;
+                    let values = self.memory.call(call, definitions, trace);
+                    process.memory(tracks, &values, &self.memory, trace)
+                }
                 None => Ok(()),
             },
             Event::Operation(operation, _) => match processes.get_mut(&operation.process) {
@@ -99,14 +106,20 @@ impl Format for Perfetto {
                 None => Ok(()),
             },
             Event::ProcessEnds { number, last_seen_ns, .. } => match processes.remove(&number) {
-                Some(ended) => ended.finish(tracks, last_seen_ns, trace),
+                Some(mut ended) => {
+                    let values = self.memory.process_ends(number, last_seen_ns, trace);
+                    ended.memory(tracks, &values, &self.memory, trace)?;
+                    ended.finish(tracks, last_seen_ns, trace)
+                }
                 None => Ok(()),
             },
         }
     }
 
     fn finish(&mut self, trace: &mut Trace<'_>) -> io::Result<u64> {
-        for (_, process) in self.processes.drain() {
+        for (number, mut process) in self.processes.drain() {
+            let values = self.memory.process_ends(number, 0, trace);
+            process.memory(&mut self.tracks, &values, &self.memory, trace)?;
             process.finish(&mut self.tracks, 0, trace)?;
         }
         self.sampled.finish(&mut self.tracks)?;

@@ -7,6 +7,7 @@ use gputrace_wire::cell::{flag, kind};
 use rustc_hash::FxHashMap;
 
 use crate::export::Trace;
+use crate::export::memory_counters::{MemoryCounter, MemoryCounters, MemoryValue};
 use crate::export::perfetto::sequence::{
     AnnotationKey, AnnotationText, EventCategory, EventFields, EventType, Name,
 };
@@ -15,8 +16,6 @@ use crate::export::perfetto::streams::{StreamTrack, category_of, execution_of};
 use crate::export::perfetto::threads::{Apart, ThreadTrack};
 use crate::export::perfetto::tracks::{CounterUnit, SystemIds, Tracks, rank};
 use crate::failed_calls;
-use crate::memory::MemoryChange;
-use crate::metrics::MemoryUse;
 use crate::model::RangeName;
 use crate::model::callers::Callers;
 use crate::model::definitions::Definitions;
@@ -34,7 +33,6 @@ const MORE_STREAMS: (u32, u32, u32) = (u32::MAX, u32::MAX, u32::MAX);
 /// What a counter counts, by device ordinal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Counted {
-    Memory(&'static str),
     Queue(u32),
     Copies(u32, Direction),
 }
@@ -54,13 +52,24 @@ pub struct ProcessTracks {
     /// By device ordinal, context, and the stream's number in device records.
     streams: FxHashMap<(u32, u32, u32), StreamTrack>,
     counters: FxHashMap<Counted, Steps>,
-    memory: MemoryUse,
+    memory: FxHashMap<MemoryCounter, u64>,
     callers: Callers,
     untimed: Option<u64>,
     /// Operations of which neither a time nor a call is known.
     unknown: u64,
     /// Slices without a row, since there were too many at the same time.
     crowded: u64,
+}
+
+/// The order of the counters of memory: in all, by kind, pools, lines.
+fn rank_of_memory(counter: MemoryCounter) -> u64 {
+    match counter {
+        MemoryCounter::Held => 0,
+        MemoryCounter::Kind(kind) => 1 + kind as u64,
+        MemoryCounter::PoolUsed(pool) => 100 + 2 * u64::from(pool),
+        MemoryCounter::PoolReserved(pool) => 101 + 2 * u64::from(pool),
+        MemoryCounter::Line(line) => 10_000 + line as u64,
+    }
 }
 
 impl ProcessTracks {
@@ -93,7 +102,7 @@ impl ProcessTracks {
             devices: FxHashMap::default(),
             streams: FxHashMap::default(),
             counters: FxHashMap::default(),
-            memory: MemoryUse::default(),
+            memory: FxHashMap::default(),
             callers: Callers::default(),
             untimed: None,
             unknown: 0,
@@ -145,37 +154,29 @@ impl ProcessTracks {
             self.thread(tracks, call.thread, tids, trace)?;
         };
         self.crowded += u64::from(!written);
-        if matches!(call.kind, kind::ALLOC | kind::FREE | kind::CALL | kind::MEMORY) {
-            self.memory(tracks, call, definitions, trace)?;
-        }
         Ok(())
     }
 
-    /// Counts the memory that a call allocated or freed, while it is known how much the program has.
-    fn memory(
+    /// Writes what the process's memory is from some times on.
+    pub fn memory(
         &mut self,
         tracks: &mut Tracks,
-        call: &HostCall,
-        definitions: &Definitions,
+        values: &[MemoryValue],
+        memory: &MemoryCounters,
         trace: &Trace<'_>,
     ) -> io::Result<()> {
-        if !MemoryChange::concerns(call) {
-            return Ok(());
-        }
-        let in_use = |memory: &mut MemoryUse| {
-            memory.kinds().map(|(name, kind)| (name, kind.in_use().unwrap_or(0))).collect::<Vec<_>>()
-        };
-        let before = in_use(&mut self.memory);
-        let Some(at_ns) = self.memory.follow(call, definitions) else { return Ok(()) };
-        if !self.memory.is_known() {
-            return Ok(());
-        }
-        for ((kind, before), (_, after)) in before.into_iter().zip(in_use(&mut self.memory)) {
-            if before != after {
-                let step = after.cast_signed().saturating_sub(before.cast_signed());
-                let at_ns = trace.unix_ns(self.number, at_ns);
-                self.steps(tracks, Counted::Memory(kind), &[(at_ns, step)], trace)?;
-            }
+        for value in values {
+            let track = match self.memory.get(&value.counter) {
+                Some(track) => *track,
+                None => {
+                    let name = memory.name(self.number, value.counter);
+                    let rank = rank::MEMORY + rank_of_memory(value.counter);
+                    let made = tracks.counter(self.track, &fold_safe(&name), rank, CounterUnit::Bytes)?;
+                    *self.memory.entry(value.counter).or_insert(made)
+                }
+            };
+            let bytes = i64::try_from(value.bytes).unwrap_or(i64::MAX);
+            tracks.counter_value(track, trace.unix_ns(self.number, value.at_ns), bytes)?;
         }
         Ok(())
     }
@@ -203,9 +204,6 @@ impl ProcessTracks {
 
     fn counter(&mut self, tracks: &mut Tracks, counted: Counted, trace: &Trace<'_>) -> io::Result<Steps> {
         let (parent, name, rank, unit, grid_ns) = match counted {
-            Counted::Memory(kind) => {
-                (self.track, format!("memory in use: {kind}"), rank::MEMORY, CounterUnit::Bytes, 1)
-            }
             Counted::Queue(device) => {
                 let device = self.device(tracks, device, trace)?;
                 (device, "queue depth".to_owned(), rank::QUEUE, CounterUnit::Count, DEPTH_GRID_NS)

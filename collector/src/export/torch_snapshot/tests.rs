@@ -61,7 +61,7 @@ fn numbers_and_texts_are_those_that_were_written() {
 }
 
 fn call(kind: u16, address: u64, bytes: u64, at_ns: u64, status: u16) -> HostCall {
-    let what = Memory { memory: memory::DEVICE, bytes, address, pool: 0 };
+    let what = Memory { memory: memory::DEVICE, bytes, address, ..Memory::default() };
     HostCall { kind, start_ns: at_ns, status, stack: 5, detail: Detail::Memory(what), ..HostCall::default() }
 }
 

@@ -80,7 +80,9 @@ impl Report {
         }
         for process in &memory.processes {
             self.memory_state(process, page);
-            if let Some(text) = unmatched(&process.unmatched_frees, process.not_followed) {
+            if let Some(text) =
+                unmatched(&process.unmatched_frees, process.not_followed, process.sizes_unknown)
+            {
                 page.fact("Unmatched", &text);
             }
         }
@@ -136,7 +138,7 @@ impl Report {
     }
 }
 
-fn unmatched(frees: &UnmatchedFreesReport, not_followed: u64) -> Option<String> {
+fn unmatched(frees: &UnmatchedFreesReport, not_followed: u64, sizes_unknown: u64) -> Option<String> {
     let parts = [
         (frees.unknown, "of memory that was allocated unseen"),
         (frees.twice, "of memory that was freed before"),
@@ -153,6 +155,10 @@ fn unmatched(frees: &UnmatchedFreesReport, not_followed: u64) -> Option<String> 
             "{} beyond those that are followed",
             plural(not_followed, "allocation", "allocations")
         ));
+    }
+    if sizes_unknown > 0 {
+        let made = plural(sizes_unknown, "allocation", "allocations");
+        said.push(format!("{made} of unknown size, counted as 0 B"));
     }
     (!said.is_empty()).then(|| said.join(", "))
 }

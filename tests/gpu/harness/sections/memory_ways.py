@@ -31,6 +31,17 @@ def pools(bench):
     bench.check("pools-reserved", made["reserved_bytes"] == said["reserved"], f"{made['reserved_bytes']} of {said['reserved']}")
 
 
+def devices(bench):
+    """Of two devices; for the section `two`."""
+    found = report_of(bench, "devices", "devices")
+    if not found:
+        return
+    said, [process] = found
+    ours = [(pool["device"], pool["is_default"], pool["end_bytes"]) for pool in process["pools"]]
+    theirs = list(zip((0, 1, 1), (True, True, False), said["used"]))
+    bench.check("devices-pools", ours == theirs, f"{ours} of {theirs}")
+
+
 def arrays(bench):
     found = report_of(bench, "arrays", "arrays")
     if not found:
@@ -61,7 +72,7 @@ def shared(bench):
     ends = sorted(process["end_bytes"] for process in processes)
     bench.check("shared-bytes", ends == sorted([said["end"], said["child_end"]]), f"{ends}")
     opened = [kind for process in processes for kind in process["kinds"] if kind["kind"] == "imported"]
-    good = [(kind["allocations"], kind["frees"]) for kind in opened] == [(3, 2)]
+    good = [(kind["allocations"], kind["frees"]) for kind in opened] == [(4, 3)]
     bench.check("shared-opened", good, f"{opened}")
 
 

@@ -1,6 +1,7 @@
 """Kernels on two devices, copies between them, and ranks of which one has more work."""
 
 from .. import machine
+from . import memory_ways
 from .insight import brief, findings
 from .programs import check_program
 
@@ -43,6 +44,7 @@ def run(bench):
         "two-gpus": lambda: two_gpus(bench),
         "torch-second-gpu": lambda: check_program(bench, "torch-second-gpu", bench.script("torch_train.py", "--device", "1", "--steps", "5")),
         "threads": lambda: check_program(bench, "threads", [bench.programs["threads"]]),
+        "devices": lambda: memory_ways.devices(bench),
     })
     ranks(bench)
     for folded in sorted((bench.scratch / "traces" / "two" / "two-gpus").rglob("summary.txt")):

@@ -255,7 +255,12 @@ fn calls_have_what_is_known_about_them() {
 fn counters_follow_memory_queue_and_copies() {
     let mut made = MadeEvents::new();
     let memory = |bytes, address| {
-        Detail::Memory(call::Memory { memory: call::memory::DEVICE, bytes, address, pool: 0 })
+        Detail::Memory(call::Memory {
+            memory: call::memory::DEVICE,
+            bytes,
+            address,
+            ..call::Memory::default()
+        })
     };
     made.call(&HostCall { kind: kind::ALLOC, detail: memory(100, 1), ..call(10, 5) });
     made.call(&HostCall { kind: kind::ALLOC, detail: memory(50, 2), ..call(20, 5) });
