@@ -95,6 +95,11 @@ impl Mappings {
         }
     }
 
+    /// The addresses at which something is mapped, in their order, and the key of what.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.by_address.iter().map(|(address, key)| (*address, *key))
+    }
+
     /// Known mappings.
     pub fn count(&self) -> usize {
         self.by_address.len()

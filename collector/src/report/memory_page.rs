@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::label::units::{bytes, count, duration, percent};
-use crate::memory::Moment;
+use crate::memory::{MemoryOf, Moment};
 use crate::names::line_safe;
 use crate::report::memory::{MemoryLineReport, MemoryReport};
 use crate::report::memory_timelines as timelines;
@@ -25,6 +25,7 @@ pub enum MemoryRows {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryPage {
     pub rows: MemoryRows,
+    pub of: MemoryOf,
     pub width: usize,
 }
 
@@ -56,7 +57,11 @@ impl MemoryReport {
         let rows = self.rows(page.rows);
         let mut text = String::new();
         for process in &self.processes {
-            text += &format!("{}\n", process.line(self.processes.len() > 1));
+            let names_process = self.processes.len() > 1;
+            match process.blocks.as_ref().filter(|_| page.of == MemoryOf::Blocks) {
+                Some(blocks) => text += &blocks.text(names_process.then_some(process.pid)),
+                None => text += &format!("{}\n", process.line(names_process)),
+            }
         }
         if let Some((kept, libraries)) = self.kept().filter(|_| page.rows == MemoryRows::Leaks) {
             text += &format!(

@@ -22,6 +22,7 @@ mod json;
 mod kernels;
 mod lines;
 mod memory;
+mod memory_blocks;
 mod memory_diff;
 mod memory_page;
 mod memory_state;
@@ -78,6 +79,7 @@ pub use memory::{
     HolderReport, MemoryKindReport, MemoryLineReport, MemoryReport, ProcessMemoryReport, RefusalReport,
     SizeReport, TimelineReport, UnmatchedFreesReport, leaked_sites,
 };
+pub use memory_blocks::{BlockDeviceReport, BlocksReport, SegmentReport, SegmentsReport};
 pub use memory_diff::{MemoryDiff, MemoryLineDiff, MemorySide};
 pub use memory_page::{MemoryPage, MemoryRows};
 pub use memory_state::{DeviceUseReport, PoolReport};
