@@ -135,6 +135,34 @@ fn blocks_are_known_by_line_and_within_their_segments() {
 }
 
 #[test]
+fn snapshot_for_pytorchs_viewer_has_the_blocks_in_their_segments() {
+    if !python("torch_blocks::snapshot_for_pytorchs_viewer_has_the_blocks_in_their_segments") {
+        return;
+    }
+    let (traced, _) = traced(&["--memory", "blocks"], "lines");
+    let pickle = traced.output.join("memory.pickle");
+    let words = ["export", "--format", "torch-snapshot", "-o"];
+    finish(gputrace().args(words).arg(&pickle).arg(traced.trace())).expect_code(0);
+    let program = "import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], 'rb')), sys.stdout)";
+    let read = finish(Command::new("python3").args(["-c", program]).arg(&pickle)).expect_code(0).stdout;
+    let snapshot: Value = serde_json::from_str(&read).unwrap();
+    let segments = snapshot["segments"].as_array().unwrap();
+    let blocks = || segments.iter().flat_map(|segment| segment["blocks"].as_array().unwrap());
+    let sum = |state: &str| -> u64 {
+        let in_state = blocks().filter(|block| block["state"] == state);
+        in_state.map(|block| block["size"].as_u64().unwrap()).sum()
+    };
+    assert_eq!((segments.len(), sum("active_allocated"), sum("inactive")), (2, 10 * MIB, 30 * MIB));
+    let active = blocks().find(|block| block["state"] == "active_allocated").unwrap();
+    let frame = &active["frames"][1];
+    assert!(frame["filename"].as_str().unwrap().ends_with("torch_blocks.py"), "{active:#}");
+    let entries = snapshot["device_traces"][0].as_array().unwrap();
+    let count = |action: &str| entries.iter().filter(|entry| entry["action"] == action).count();
+    let counts = ["segment_alloc", "segment_free", "alloc", "free_completed"].map(count);
+    assert_eq!(counts, [2, 0, 113, 103]);
+}
+
+#[test]
 fn blocks_are_not_recorded_unless_asked_for() {
     if !python("torch_blocks::blocks_are_not_recorded_unless_asked_for") {
         return;

@@ -64,11 +64,12 @@ impl MemoryReport {
             }
         }
         if let Some((kept, libraries)) = self.kept().filter(|_| page.rows == MemoryRows::Leaks) {
-            text += &format!(
-                "{} in {} are kept to the end by {libraries}, and are no leak: --at end\n",
-                bytes(kept.bytes),
-                plural(kept.count, "allocation", "allocations"),
-            );
+            let all = plural(kept.count, "allocation", "allocations");
+            let by = match page.of {
+                MemoryOf::Driver => format!("kept to the end by {libraries}"),
+                MemoryOf::Blocks => "held to the end by lines that did not grow".to_owned(),
+            };
+            text += &format!("{} in {all} are {by}, and are no leak: --at end\n", bytes(kept.bytes));
         }
         if rows.is_empty() {
             let has_kept = page.rows == MemoryRows::Leaks && self.kept().is_some();
@@ -79,6 +80,8 @@ impl MemoryReport {
         let total: u64 = rows.iter().map(|line| held(line, page.rows).1).fold(0, u64::saturating_add);
         let heading = page.rows.heading();
         let times = match page.rows {
+            // Blocks come of no call.
+            MemoryRows::Held(Moment::Peak | Moment::Asked) if page.of == MemoryOf::Blocks => "oldest",
             MemoryRows::Held(Moment::Peak | Moment::Asked) => "in calls",
             MemoryRows::Temporary | MemoryRows::Allocated => "a second",
             MemoryRows::Held(Moment::End) | MemoryRows::Leaks => "oldest",
@@ -117,7 +120,7 @@ impl MemoryReport {
             text += &line;
             text.push('\n');
         }
-        text + &timelines::text(self, &rows, page.width) + &self.sizes()
+        text + &timelines::text(self, page.of, &rows, page.width) + &self.sizes()
     }
 
     /// Such allocations of a line in a second of its process's life.
