@@ -241,6 +241,26 @@ fn difference_from_the_allocators_own_count_is_counted() {
     );
 }
 
+#[test]
+fn lack_of_memory_says_in_which_pieces_the_rest_is() {
+    if !python("torch_blocks::lack_of_memory_says_in_which_pieces_the_rest_is") {
+        return;
+    }
+    let folder = allocator(&[]);
+    let run = run_with(&["--memory", "blocks"], "python3").arg(sources().join("torch_blocks.py")).arg(folder);
+    let size = (64 * MIB).to_string();
+    let traced = run.arg("lacking").env("GPUTRACE_SIM_MEMORY_BYTES", size).succeed();
+    let text = &traced.ended.stderr;
+    let free = "\n  of it PyTorch gave out 30.0 MiB; 30.0 MiB are free in 6 pieces beside blocks, the largest 5.00 MiB:\n";
+    assert!(text.contains(free), "{text}");
+    assert!(text.contains("  hint: as much is free within PyTorch's segments"), "{text}");
+    let said: Value = serde_json::from_str(traced.ended.stdout.trim()).unwrap();
+    let refused = &traced.report()["memory"]["processes"][0]["refusals"][0]["blocks"];
+    let holder = &refused["holders"][0];
+    let found = [&holder["line"]["line"], &holder["bytes"], &refused["segments"]["free_pieces"]];
+    assert_eq!(found, [&said["lines"]["pieces"], &json!(30 * MIB), &json!(6)], "{refused:#}");
+}
+
 /// Another signature is another symbol: PyTorch runs as without us, and that there are no blocks is said.
 #[test]
 fn function_with_other_arguments_is_left_alone() {

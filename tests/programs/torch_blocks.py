@@ -6,6 +6,7 @@ loading  the first block comes while another thread loads a library that takes o
 host     memory of the host only, without CUDA
 fork     a forked child takes back a block and gets one
 drift    the allocator's total changes without a block
+lacking  12 blocks of 5 MiB, of which every second one goes, then one of 15 MiB, for which there is no piece and no memory
 late     waits for a line on its input between: a block, half a peak, the rest
 """
 
@@ -85,6 +86,14 @@ def drift():
     cuda.block_alloc(MIB)
 
 
+def lacking():
+    here("pieces")
+    kept = [cuda.block_alloc(5 * MIB) for _ in range(12)]
+    for block in kept[::2]:
+        cuda.block_free(block)
+    assert cuda.block_alloc(15 * MIB) is None
+
+
 def late():
     def turn():
         print("ready", flush=True)
@@ -117,7 +126,7 @@ def counts():
 
 if mode != "host":
     assert cuda.start() == 0
-kept = {"lines": lines, "threads": threads, "loading": loading, "host": host, "fork": fork, "drift": drift, "late": late}[mode]()
+kept = {"lines": lines, "threads": threads, "loading": loading, "host": host, "fork": fork, "drift": drift, "lacking": lacking, "late": late}[mode]()
 print(json.dumps(counts()), flush=True)
 if mode == "lines":
     os._exit(0)

@@ -2,9 +2,14 @@
 
 use super::blocks::Blocks;
 use super::process_memory::{Budget, ProcessMemory};
+use super::refusal::RefusedBlocks;
 use super::reordering::{AskedMemory, FreeOutcome, Reordering};
 use super::segments::BlockSegments;
 use crate::model::block::BlockWhat;
+
+/// Refusals of a process whose blocks are looked at. A program that is refused memory all the time would
+/// otherwise take the time of all its blocks for each.
+const REFUSALS_WITH_BLOCKS: u64 = 64;
 
 #[derive(Clone, Debug)]
 pub(super) struct FollowedProcess {
@@ -51,7 +56,21 @@ impl FollowedProcess {
     fn apply(&mut self, asked: AskedMemory, budget: &mut Budget) {
         match asked.what {
             FreeOutcome::Block(what) => self.block(asked, what, budget),
+            FreeOutcome::Refused { .. } => self.refuse(asked, budget),
             _ => self.memory.apply(asked, budget),
+        }
+    }
+
+    fn refuse(&mut self, asked: AskedMemory, budget: &mut Budget) {
+        let before = self.memory.refused;
+        self.memory.apply(asked, budget);
+        let Some(blocks) = self.blocks.as_ref().filter(|_| before < REFUSALS_WITH_BLOCKS) else { return };
+        let segments = BlockSegments::new(asked.at_ns, self.memory.ranges(), blocks.memory.by_address());
+        let refused = RefusedBlocks { segments, holders: blocks.memory.holders() };
+        if self.memory.refused > before
+            && let Some(refusal) = self.memory.refusals.last_mut()
+        {
+            refusal.blocks = Some(Box::new(refused));
         }
     }
 

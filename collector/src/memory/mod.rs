@@ -40,7 +40,7 @@ pub use mappings::Mappings;
 pub use observed_use::ObservedUse;
 pub use pools::{PoolChange, PoolMemory};
 pub use process_memory::{ProcessMemory, UnmatchedFrees};
-pub use refusal::{GIVEN_LATER_NS, MemoryRefusal};
+pub use refusal::{GIVEN_LATER_NS, MemoryRefusal, RefusedBlocks};
 pub use segments::{BlockSegment, BlockSegments};
 pub use site::{LeakedSites, Moment, Site};
 pub use sizes::Sizes;

@@ -368,6 +368,29 @@ impl ProcessMemory {
 
     fn refuse(&mut self, asked: AskedMemory, kind: usize, bytes: u64) {
         self.refused += 1;
+        let holders = self.holders();
+        let AskedMemory { at_ns, thread, stack, api, .. } = asked;
+        let held = self.on_device;
+        let refusal = MemoryRefusal {
+            at_ns,
+            thread,
+            stack,
+            api,
+            kind,
+            bytes,
+            held,
+            holders,
+            given_later: false,
+            blocks: None,
+        };
+        if self.refusals.len() >= REFUSALS_KEPT {
+            self.refusals.pop();
+        }
+        self.refusals.push(refusal);
+    }
+
+    /// The sites that hold the most on devices now, the most first.
+    pub(super) fn holders(&self) -> Vec<(usize, HeldMemory)> {
         let mut holders: Vec<(usize, HeldMemory)> = self
             .sites
             .iter()
@@ -377,14 +400,7 @@ impl ProcessMemory {
             .collect();
         holders.sort_by_key(|(_, held)| std::cmp::Reverse(held.bytes));
         holders.truncate(HOLDERS_KEPT);
-        let AskedMemory { at_ns, thread, stack, api, .. } = asked;
-        let held = self.on_device;
-        let refusal =
-            MemoryRefusal { at_ns, thread, stack, api, kind, bytes, held, holders, given_later: false };
-        if self.refusals.len() >= REFUSALS_KEPT {
-            self.refusals.pop();
-        }
-        self.refusals.push(refusal);
+        holders
     }
 
     /// A free that the driver refused. The calls of other threads that arrive later are not considered.

@@ -15,7 +15,7 @@ use crate::memory::{
 use crate::model::{Process, Totals};
 use crate::report::CodeLocation;
 use crate::report::lines::charged_location;
-use crate::report::memory_blocks::BlocksReport;
+use crate::report::memory_blocks::{BlocksReport, SegmentsReport};
 use crate::report::memory_state::{DeviceUseReport, PoolReport};
 use crate::report::words::plural;
 
@@ -182,6 +182,18 @@ pub struct RefusalReport {
     pub given_later: bool,
     /// Who held the most of it.
     pub holders: Vec<HolderReport>,
+    /// Of it, what a caching allocator had given out; absent where its blocks are not recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<RefusedBlocksReport>,
+}
+
+/// What a caching allocator had given out when there was not enough memory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RefusedBlocksReport {
+    pub segments: SegmentsReport,
+    /// Who held the most blocks.
+    pub holders: Vec<HolderReport>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -215,6 +227,7 @@ impl MemoryReport {
             // What a program holds of blocks to its end, as a model, is no leak.
             let is_kept = !caching.is_empty() || !is_of_driver;
             lines.iter_mut().for_each(|line| line.judge(is_kept && !aggregates.memory.is_part()));
+            let of_blocks = aggregates.memory.blocks(number).map(|blocks| &blocks.memory);
             let sum = |of: fn(&MemoryLineReport) -> u64| lines.iter().map(of).fold(0, u64::saturating_add);
             let sampled = &aggregates.sampled_devices;
             report.processes.push(ProcessMemoryReport {
@@ -223,7 +236,7 @@ impl MemoryReport {
                 caching,
                 device_use: DeviceUseReport::new(process, memory, sampled).filter(|_| is_of_driver),
                 blocks: BlocksReport::new(process, aggregates),
-                ..process_memory(process, memory, &mut labels.stacks)
+                ..process_memory(process, memory, of_blocks, &mut labels.stacks)
             });
             report.lines.extend(lines);
         }
@@ -452,6 +465,7 @@ impl MemoryLineReport {
 fn process_memory(
     process: &Process,
     memory: &ProcessMemory,
+    blocks: Option<&ProcessMemory>,
     stacks: &mut StackNames<'_>,
 ) -> ProcessMemoryReport {
     let since = |at_ns: u64| process.since_begin_ns(at_ns);
@@ -505,18 +519,47 @@ fn process_memory(
         not_followed: memory.not_followed.count,
         not_followed_bytes: memory.not_followed.bytes,
         refused: memory.refused,
-        refusals: memory.refusals.iter().map(|refusal| refused(process, memory, refusal, stacks)).collect(),
+        refusals: memory
+            .refusals
+            .iter()
+            .map(|refusal| refused(process, memory, blocks, refusal, stacks))
+            .collect(),
     }
 }
 
 fn refused(
     process: &Process,
     memory: &ProcessMemory,
+    blocks: Option<&ProcessMemory>,
     refusal: &MemoryRefusal,
     stacks: &mut StackNames<'_>,
 ) -> RefusalReport {
+    let blocks = refusal.blocks.as_deref().zip(blocks).map(|(refused, blocks)| RefusedBlocksReport {
+        segments: SegmentsReport::new(&refused.segments, process.since_begin_ns(refused.segments.at_ns)),
+        holders: holders(process, blocks, &refused.holders, stacks),
+    });
+    RefusalReport {
+        at_ns: process.since_begin_ns(refusal.at_ns),
+        tid: process.definitions.thread(refusal.thread).map(|thread| thread.tid),
+        call: process.definitions.call_name(refusal.api).to_owned(),
+        kind: kind_name(refusal.kind),
+        bytes: refusal.bytes,
+        line: charged_location(stacks, process.number, refusal.stack),
+        held_bytes: refusal.held.bytes,
+        given_later: refusal.given_later,
+        holders: holders(process, memory, &refusal.holders, stacks),
+        blocks,
+    }
+}
+
+fn holders(
+    process: &Process,
+    memory: &ProcessMemory,
+    held: &[(usize, HeldMemory)],
+    stacks: &mut StackNames<'_>,
+) -> Vec<HolderReport> {
     let mut holders: Vec<HolderReport> = Vec::new();
-    for (index, held) in &refusal.holders {
+    for (index, held) in held {
         let Some(site) = memory.sites().get(*index) else { continue };
         let line = charged_location(stacks, process.number, site.stack);
         let kind = kind_name(site.kind);
@@ -529,15 +572,5 @@ fn refused(
         }
     }
     holders.sort_by_key(|holder| Reverse(holder.bytes));
-    RefusalReport {
-        at_ns: process.since_begin_ns(refusal.at_ns),
-        tid: process.definitions.thread(refusal.thread).map(|thread| thread.tid),
-        call: process.definitions.call_name(refusal.api).to_owned(),
-        kind: kind_name(refusal.kind),
-        bytes: refusal.bytes,
-        line: charged_location(stacks, process.number, refusal.stack),
-        held_bytes: refusal.held.bytes,
-        given_later: refusal.given_later,
-        holders,
-    }
+    holders
 }

@@ -223,7 +223,7 @@ impl BlockDeviceReport {
 }
 
 impl SegmentsReport {
-    fn new(segments: &BlockSegments, at_ns: u64) -> SegmentsReport {
+    pub(super) fn new(segments: &BlockSegments, at_ns: u64) -> SegmentsReport {
         SegmentsReport {
             at_ns,
             allocated_bytes: segments.allocated.bytes,

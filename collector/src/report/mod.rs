@@ -77,7 +77,7 @@ pub use json::*;
 pub use lines::{ChargedReport, CodeLocation, LineReport, NoLineReport};
 pub use memory::{
     HolderReport, MemoryKindReport, MemoryLineReport, MemoryReport, ProcessMemoryReport, RefusalReport,
-    SizeReport, TimelineReport, UnmatchedFreesReport, leaked_sites,
+    RefusedBlocksReport, SizeReport, TimelineReport, UnmatchedFreesReport, leaked_sites,
 };
 pub use memory_blocks::{BlockDeviceReport, BlocksReport, SegmentReport, SegmentsReport};
 pub use memory_diff::{MemoryDiff, MemoryLineDiff, MemorySide};

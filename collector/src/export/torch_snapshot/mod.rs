@@ -20,7 +20,7 @@ use crate::export::{Event, Format, FormatEntry, Target, Trace};
 use crate::memory::BLOCK;
 use history::{Action, MemoryHistory, MemoryStep};
 use pickle::{Memo, Pickle};
-use segments::{Piece, SnapshotSegment};
+use segments::{SegmentPiece, SnapshotSegment};
 
 pub(super) const FORMAT: FormatEntry = FormatEntry {
     name: "torch-snapshot",
@@ -164,7 +164,7 @@ impl SnapshotWriter<'_, '_> {
         self.pickle.end_dict()
     }
 
-    fn block(&mut self, piece: &Piece) -> io::Result<()> {
+    fn block(&mut self, piece: &SegmentPiece) -> io::Result<()> {
         self.pickle.begin_dict()?;
         let bytes = piece.bytes;
         self.numbers(&[("address", piece.address), ("size", bytes), ("requested_size", bytes)])?;
@@ -266,7 +266,7 @@ impl SnapshotWriter<'_, '_> {
     }
 }
 
-/// Of arrays, and of virtual memory that is not mapped, it is the handle: their addresses are not in the call.
+/// Of arrays, and of virtual memory that is not mapped, it is the handle: no call has their addresses.
 fn address(entry: &MemoryStep) -> u64 {
     match entry.mapped_at {
         0 => entry.key.map_or(0, |(_, address)| address),

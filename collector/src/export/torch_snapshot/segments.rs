@@ -13,11 +13,11 @@ pub(super) struct SnapshotSegment {
     pub is_expandable: bool,
     pub made: MemoryStep,
     /// From its begin to its end, without a gap.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<SegmentPiece>,
 }
 
 /// A block, or memory between blocks.
-pub(super) struct Piece {
+pub(super) struct SegmentPiece {
     pub address: u64,
     pub bytes: u64,
     /// How it was given out, if it is.
@@ -80,16 +80,16 @@ impl SnapshotSegment {
         {
             let begin = address(block).max(at);
             if begin > at {
-                self.pieces.push(Piece { address: at, bytes: begin - at, made: None });
+                self.pieces.push(SegmentPiece { address: at, bytes: begin - at, made: None });
             }
             let bytes = block.bytes.min(end - begin);
-            self.pieces.push(Piece { address: begin, bytes, made: Some(*block) });
+            self.pieces.push(SegmentPiece { address: begin, bytes, made: Some(*block) });
             at = begin + bytes;
         }
         let is_of_allocator = !self.pieces.is_empty() || had.range(from..end).next().is_some();
         if at < end || self.pieces.is_empty() {
             let made = (!is_of_allocator).then_some(self.made);
-            self.pieces.push(Piece { address: at, bytes: end.saturating_sub(at), made });
+            self.pieces.push(SegmentPiece { address: at, bytes: end.saturating_sub(at), made });
         }
     }
 }
