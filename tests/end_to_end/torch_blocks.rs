@@ -242,6 +242,30 @@ fn difference_from_the_allocators_own_count_is_counted() {
 }
 
 #[test]
+fn line_that_holds_more_and_more_blocks_is_a_leak_and_a_model_is_none() {
+    if !python("torch_blocks::line_that_holds_more_and_more_blocks_is_a_leak_and_a_model_is_none") {
+        return;
+    }
+    let (traced, said) = traced(&["--memory", "blocks"], "grows");
+    let leaks: Value = serde_json::from_str(&memory(&traced, &["--blocks", "--leaks", "--json"])).unwrap();
+    let lines = leaks["lines"].as_array().unwrap();
+    let found: Vec<_> =
+        lines.iter().map(|line| [&line["line"]["line"], &line["leaked_allocations"]]).collect();
+    assert_eq!(found, [[&said["lines"]["grows"], &json!(20)]]);
+    let page = memory(&traced, &["--blocks", "--leaks"]);
+    assert!(
+        page.contains("5.00 MiB in 5 allocations are held to the end by lines that did not grow"),
+        "{page}"
+    );
+    // At another time than the peak and the end.
+    let then: Value = serde_json::from_str(&memory(&traced, &["--blocks", "--at", "1h", "--json"])).unwrap();
+    assert_eq!(then["lines"][0]["at_bytes"], json!(5 * MIB));
+    assert!(memory(&traced, &["--blocks", "--at", "1ns"]).contains("No memory was held then."));
+    let part = memory(&traced, &["--blocks", "--from", "1h", "--at", "peak"]);
+    assert!(part.starts_with("at most"), "{part}");
+}
+
+#[test]
 fn lack_of_memory_says_in_which_pieces_the_rest_is() {
     if !python("torch_blocks::lack_of_memory_says_in_which_pieces_the_rest_is") {
         return;

@@ -7,6 +7,7 @@ host     memory of the host only, without CUDA
 fork     a forked child takes back a block and gets one
 drift    the allocator's total changes without a block
 lacking  12 blocks of 5 MiB, of which every second one goes, then one of 15 MiB, for which there is no piece and no memory
+grows    a model that stays, and a block more each 10 ms
 late     waits for a line on its input between: a block, half a peak, the rest
 """
 
@@ -16,6 +17,7 @@ import json
 import os
 import sys
 import threading
+import time
 
 MIB = 1 << 20
 LINES = {}
@@ -94,6 +96,15 @@ def lacking():
     assert cuda.block_alloc(15 * MIB) is None
 
 
+def grows():
+    kept = [cuda.block_alloc(MIB) for _ in range(5)]
+    for _ in range(20):
+        time.sleep(0.01)
+        here("grows")
+        kept.append(cuda.block_alloc(4096))
+    return kept
+
+
 def late():
     def turn():
         print("ready", flush=True)
@@ -126,7 +137,7 @@ def counts():
 
 if mode != "host":
     assert cuda.start() == 0
-kept = {"lines": lines, "threads": threads, "loading": loading, "host": host, "fork": fork, "drift": drift, "lacking": lacking, "late": late}[mode]()
+kept = {"lines": lines, "threads": threads, "loading": loading, "host": host, "fork": fork, "drift": drift, "lacking": lacking, "grows": grows, "late": late}[mode]()
 print(json.dumps(counts()), flush=True)
-if mode == "lines":
+if mode in ("lines", "grows"):
     os._exit(0)

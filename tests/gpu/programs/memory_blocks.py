@@ -1,6 +1,6 @@
-"""Uses PyTorch's caching allocator, and prints one line of JSON with what PyTorch itself says of it: memory_blocks.py MODE [FILE]
+"""Uses PyTorch's caching allocator, and prints one line of JSON with what PyTorch itself says of it: memory_blocks.py MODE
 
-train     a training loop with its history of memory recorded: figures, live bytes by line, segments, and its own snapshot in FILE
+train     a training loop with its history of memory recorded: figures, live bytes by line, and segments
 streams   a tensor that another stream uses when it is taken back, and threads that give tensors to each other
 profile   the same loop under torch.profiler with profile_memory: the memory events of the host and of the device
 """
@@ -59,7 +59,7 @@ def figures():
             "frees": stats["allocation.all.freed"], "lines": LINES}
 
 
-def train(path):
+def train():
     torch.cuda.memory._record_memory_history(stacks="python", max_entries=1_000_000)
     layers, optimizer = model()
     kept = []
@@ -71,11 +71,10 @@ def train(path):
         segments.append([segment["address"], segment["total_size"], sum(block["size"] for block in blocks)])
         for block in blocks:
             by_line[str(own_line(block.get("frames", [])))] += block["size"]
-    torch.cuda.memory._dump_snapshot(path)
     return {**figures(), "by_line": by_line, "segments": segments}
 
 
-def streams(_):
+def streams():
     other, tensors = torch.cuda.Stream(), [None] * 4
     barrier = threading.Barrier(4)
 
@@ -99,7 +98,7 @@ def streams(_):
     return figures()
 
 
-def profile(_):
+def profile():
     layers, optimizer = model()
     steps(layers, optimizer, 5, [])
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
@@ -115,7 +114,7 @@ def profile(_):
     return {"events": {device: [len(all_of), sum(all_of), sum(map(abs, all_of))] for device, all_of in found.items()}}
 
 
-said = {"train": train, "streams": streams, "profile": profile}[sys.argv[1]](sys.argv[2] if len(sys.argv) > 2 else None)
+said = {"train": train, "streams": streams, "profile": profile}[sys.argv[1]]()
 print(json.dumps(said), flush=True)
 # What is live now is what is live at the end.
 os._exit(0)

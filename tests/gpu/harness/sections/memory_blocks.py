@@ -13,9 +13,9 @@ ON, RECORDED = "memory on", "memory blocks"
 COST_SECONDS, COST_MOST, COST_HIGH_MOST = 40, 1.02, 1.025
 
 
-def prepared(bench, name, mode, *more, env=None):
+def prepared(bench, name, mode, env=None):
     """What the program says of itself, the report's memory of its process, and the folder; None where one of them is missing."""
-    outcome, folder = bench.traced(name, bench.script("memory_blocks.py", mode, *more), *BLOCKS, env=env)
+    outcome, folder = bench.traced(name, bench.script("memory_blocks.py", mode), *BLOCKS, env=env)
     report = bench.report(name, folder)
     if not bench.check(f"{name}-exit", outcome.code == 0, f"{outcome.ending()} {outcome.stderr[-300:]!r}") or not report:
         return None
@@ -40,8 +40,7 @@ def compare(bench, name, said, blocks):
 
 
 def train(bench, name, env):
-    path = bench.scratch / f"{name}.pickle"
-    found = prepared(bench, name, "train", path, env=env)
+    found = prepared(bench, name, "train", env)
     if not found:
         return
     said, blocks, memory, folder = found
