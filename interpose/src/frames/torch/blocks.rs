@@ -13,7 +13,7 @@
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use gputrace_producer::session::{self, Session};
 use gputrace_producer::stderr::{self, KeepErrno};
@@ -38,6 +38,10 @@ const CALL_SITES_MAX: usize = 16;
 static CALL_SITES: [(AtomicPtr<c_void>, AtomicPtr<c_void>); CALL_SITES_MAX] =
     [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicPtr::new(core::ptr::null_mut())) };
         CALL_SITES_MAX];
+
+/// Searches for PyTorch's function that found none. After so many of them a call site gets none for good.
+const FAILED_SEARCHES_MAX: u32 = 8;
+static FAILED_SEARCHES: AtomicU32 = AtomicU32::new(0);
 
 static ARE_REQUESTED: AtomicBool = AtomicBool::new(false);
 
@@ -168,13 +172,15 @@ fn first_sight(caller: *const c_void) -> *const c_void {
     let mut found =
         unsafe { mapped_images::function_behind(caller, SYMBOL, |file| file.starts_with(b"libc10.so")) };
     if found.is_null() || found == own() {
-        static IS_SAID: AtomicBool = AtomicBool::new(false);
-        if !IS_SAID.swap(true, Ordering::Relaxed) {
-            stderr::line(&[
-                b"PyTorch's profiler gets no memory events: no libc10.so was found behind its symbol",
-            ]);
-        }
         found = nothing as *mut c_void;
+        let before = FAILED_SEARCHES.fetch_add(1, Ordering::Relaxed);
+        if before + 1 < FAILED_SEARCHES_MAX {
+            // There may have been no free descriptor.
+            return found;
+        }
+        if before + 1 == FAILED_SEARCHES_MAX {
+            stderr::line(&[b"PyTorch's profiler gets no memory events: no libc10.so is behind its symbol"]);
+        }
     }
     for (site, original) in &CALL_SITES {
         let free = core::ptr::null_mut();
