@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::harness::folder::{self, Folder};
 use crate::harness::needs::python;
 use crate::harness::process::finish;
+use crate::harness::program::{Link, compiled};
 use crate::harness::session::{Session, ctl};
 use crate::harness::tool::{self, Traced, gputrace, run_with};
 
@@ -225,6 +226,23 @@ fn forked_child_passes_blocks_on() {
     let (traced, _) = traced(&["--memory", "blocks"], "fork");
     let blocks = blocks(&traced.report());
     assert_eq!((&blocks["end_bytes"], &blocks["allocations"]), (&json!(MIB), &json!(1)));
+}
+
+#[test]
+fn process_without_an_allocator_does_not_hide_another_ones_blocks() {
+    if !python("torch_blocks::process_without_an_allocator_does_not_hide_another_ones_blocks") {
+        return;
+    }
+    let words = [sources().join("torch_blocks.py"), allocator(&[])].map(|path| path.display().to_string());
+    let other = compiled("basic", Link::Driver).display().to_string();
+    let command = format!("{other} && {other} && python3 {} lines", words.join(" "));
+    let traced = run_with(&["--memory", "blocks"], "sh").arg("-c").arg(command).succeed();
+    for text in [traced.summary_words(), memory(&traced, &["--blocks"])] {
+        assert!(
+            text.contains("at most 25.0 MiB given out") && !text.contains("no block was reported"),
+            "{text}"
+        );
+    }
 }
 
 #[test]

@@ -53,7 +53,8 @@ impl Block {
     }
 }
 
-/// From here on blocks are recorded, or are not. In the service thread's ring.
+/// From here on blocks are recorded, or are not. In the service thread's ring, but for one at the session's
+/// begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Blocks {
     pub is_on: bool,

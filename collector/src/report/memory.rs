@@ -259,6 +259,14 @@ impl MemoryReport {
         others.for_each(|line| line.timeline = None);
     }
 
+    /// Processes whose blocks are recorded, with their pids: those with any, or the first one if none has.
+    pub(super) fn processes_with_blocks(&self) -> Vec<(u32, &BlocksReport)> {
+        let recorded =
+            self.processes.iter().filter_map(|process| Some((process.pid, process.blocks.as_ref()?)));
+        let (with, without): (Vec<_>, Vec<_>) = recorded.partition(|(_, blocks)| !blocks.devices.is_empty());
+        if with.is_empty() { without.into_iter().take(1).collect() } else { with }
+    }
+
     /// Lines with leaked memory: first those that hold [`REPEATED_MIN`] allocations or more, as a leak in a
     /// loop does, then by bytes.
     pub fn leaks(&self) -> Vec<&MemoryLineReport> {

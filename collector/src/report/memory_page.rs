@@ -56,11 +56,17 @@ impl MemoryReport {
     pub fn to_text(&self, page: &MemoryPage) -> String {
         let rows = self.rows(page.rows);
         let mut text = String::new();
-        for process in &self.processes {
-            let names_process = self.processes.len() > 1;
-            match process.blocks.as_ref().filter(|_| page.of == MemoryOf::Blocks) {
-                Some(blocks) => text += &blocks.text(names_process.then_some(process.pid)),
-                None => text += &format!("{}\n", process.line(names_process)),
+        let names_process = self.processes.len() > 1;
+        match page.of {
+            MemoryOf::Driver => {
+                self.processes
+                    .iter()
+                    .for_each(|process| text += &format!("{}\n", process.line(names_process)));
+            }
+            MemoryOf::Blocks => {
+                for (pid, blocks) in self.processes_with_blocks() {
+                    text += &blocks.text(names_process.then_some(pid));
+                }
             }
         }
         if let Some((kept, libraries)) = self.kept().filter(|_| page.rows == MemoryRows::Leaks) {

@@ -63,11 +63,12 @@ impl Report {
         let sum = |of: &dyn Fn(&BlocksReport) -> u64| blocks().map(of).fold(0, u64::saturating_add);
         let [peak, end] = [sum(&|blocks| blocks.peak_bytes), sum(&|blocks| blocks.end_bytes)];
         held_table(page, ["PyTorch's blocks", "blocks"], &memory.block_lines, [peak, end]);
-        if blocks().next().is_some() {
+        let shown = memory.processes_with_blocks();
+        if !shown.is_empty() {
             page.blank();
         }
         let mut label = "Blocks";
-        for fact in blocks().take(PROCESSES_SHOWN).flat_map(BlocksReport::facts) {
+        for fact in shown.iter().take(PROCESSES_SHOWN).flat_map(|(_, blocks)| blocks.facts()) {
             page.fact(label, &fact);
             label = "";
         }
