@@ -31,8 +31,8 @@ pub fn command() -> Command {
             "stop and start return once every program of the session has changed. While a session is paused,\n\
              launches, copies, memsets and waits are counted and not recorded; everything else is.\n\
              set device-metrics=TIME[,slow]|off samples devices that often from now on, or not at all; set\n\
-             stacks=python,native|off, device-times=on|off|windows and torch-ops=on|off change what is\n\
-             recorded of calls.\n\
+             stacks=python,native|off, device-times=on|off|windows, torch-ops=on|off and memory=on|blocks change\n\
+             what is recorded.\n\
              dump prints the folder that was written, once it is whole; it holds what a run leaves. It needs a\n\
              session with --flight-recorder, to which SIGUSR2 does the same. Only the session's own user can ask.",
         )

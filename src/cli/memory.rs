@@ -7,8 +7,10 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::{Flame, MemoryWeight};
 use gputrace_collector::label::Labels;
-use gputrace_collector::memory::{LeakedSites, Moment};
-use gputrace_collector::report::{MemoryDiff, MemoryPage, MemoryRows, Report, TextOptions, leaked_sites};
+use gputrace_collector::memory::{LeakedSites, MemoryOf, Moment};
+use gputrace_collector::report::{
+    MemoryDiff, MemoryPage, MemoryReport, MemoryRows, Report, TextOptions, leaked_sites,
+};
 
 use crate::cli::failure::Failure;
 use crate::cli::output_folder::{write_whole, write_without_replacing};
@@ -38,9 +40,10 @@ pub fn command() -> Command {
         .about("Show who held the GPU's memory, by line: at the peak, at the end, or never freed")
         .next_line_help(true)
         .after_help(
-            "Memory is what the program asked the driver for. What a caching allocator such as PyTorch's does\n\
-             with it is not seen: a line is the one that made the allocator ask for more. Contexts, modules\n\
-             and other programs take memory too, which is in no allocation.",
+            "Memory is what the program asked the driver for. Of a caching allocator such as PyTorch's a line is\n\
+             the one that made it ask for more; what PyTorch does with it is recorded with run --memory blocks\n\
+             and shown with --blocks. Contexts, modules and other programs take memory too, which is in no\n\
+             allocation.",
         )
         .arg(
             Arg::new("at")
@@ -50,6 +53,7 @@ pub fn command() -> Command {
                 .default_value("peak")
                 .help("When; a TIME is since tracing of the process began (2.5s, 300ms)"),
         )
+        .arg(flag("blocks").help("What PyTorch's caching allocator gave out, that is tensors; needs run --memory blocks"))
         .arg(flag("leaks").conflicts_with("at").help("What was never freed: the lines that repeat first"))
         .arg(
             flag("temporary")
@@ -70,7 +74,7 @@ pub fn command() -> Command {
                 .long("diff")
                 .value_name("BEFORE")
                 .value_parser(value_parser!(PathBuf))
-                .conflicts_with_all(["at", "leaks", "temporary", "churn", "table", "tree", "flame"])
+                .conflicts_with_all(["at", "leaks", "temporary", "churn", "table", "tree", "flame", "blocks"])
                 .help("What changed since that trace, by line: at the peak, leaked, freed at once"),
         )
         .arg(output_argument::file().help(
@@ -146,6 +150,10 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         aggregates.memory.ask_part(from_ns.unwrap_or(0), to_ns.unwrap_or(u64::MAX));
     }
     let (replay, exit_code) = traces::replay(inputs, aggregates)?;
+    let of = if matches.get_flag("blocks") { MemoryOf::Blocks } else { MemoryOf::Driver };
+    if of == MemoryOf::Blocks && replay.sink.memory.of(of).next().is_none() {
+        return Err(Failure::new("no blocks are in the trace").hint("they are with run --memory blocks"));
+    }
     let mut labels = Labels::new(&replay.totals, &replay.sink);
     let is_folded = output.and_then(|path| path.extension()).is_some_and(|ending| ending == FOLDED);
     let is_drawn = matches.get_flag("flame");
@@ -158,10 +166,10 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         };
         let flame = {
             let leaked = match leaks {
-                true => leaked_sites(&replay.totals, &replay.sink, &mut labels),
+                true => leaked_sites(of, &replay.totals, &replay.sink, &mut labels),
                 false => LeakedSites::new(),
             };
-            Flame::of_memory(&replay.totals, &replay.sink, &mut labels, weight, &leaked)
+            Flame::of_memory(of, &replay.totals, &replay.sink, &mut labels, weight, &leaked)
         };
         match (is_folded, is_drawn) {
             (true, _) => flame.folded(),
@@ -169,7 +177,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
             (false, false) => flame.tree(),
         }
     } else {
-        let report = Report::with(&replay.totals, &replay.sink, &mut labels);
+        let report = MemoryReport::of(of, &replay.totals, &replay.sink, &mut labels);
         let rows = match moment {
             _ if leaks => MemoryRows::Leaks,
             _ if temporary => MemoryRows::Temporary,
@@ -177,8 +185,8 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
             moment => MemoryRows::Held(moment),
         };
         match matches.get_flag("json") {
-            true => report.memory.to_json(rows),
-            false => report.memory.to_text(&MemoryPage { rows, width: width() }),
+            true => report.to_json(rows),
+            false => report.to_text(&MemoryPage { rows, of, width: width() }),
         }
     };
     match output {

@@ -96,7 +96,7 @@ impl Setting {
 }
 
 /// In the order of the help pages.
-pub static SETTINGS: [&Setting; 42] = [
+pub static SETTINGS: [&Setting; 43] = [
     &OUTPUT,
     &SWITCH,
     &DEVICE_TIMES,
@@ -108,6 +108,7 @@ pub static SETTINGS: [&Setting; 42] = [
     &ON_FULL,
     &STACKS,
     &TORCH_OPS,
+    &MEMORY,
     &START_PAUSED,
     &DELAY,
     &DURATION,
@@ -238,6 +239,15 @@ pub static TORCH_OPS: Setting = Setting {
     help: "on: show PyTorch's operators as frames; costs some 0.2 µs an operator",
     details: "Operators such as aten::mm or the optimizer's step are between Python's frames and the call.",
     ..Setting::new("GPUTRACE_TORCH_OPS", Kind::Flag, Reader::Library)
+};
+
+pub static MEMORY: Setting = Setting {
+    option: Some("memory"),
+    default: "on",
+    help: "blocks: record what PyTorch's caching allocator does with the memory, too",
+    details: "on: what the program asks the driver for, by line\n\
+              blocks: also each block that PyTorch gives out of it, that is tensors: gputrace memory --blocks",
+    ..Setting::new("GPUTRACE_MEMORY", Kind::OneOf("blocks|on"), Reader::Library)
 };
 
 pub static START_PAUSED: Setting = Setting {

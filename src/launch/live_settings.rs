@@ -14,8 +14,9 @@ const DEVICE_METRICS: &str = "device-metrics";
 const STACKS: &str = "stacks";
 const DEVICE_TIMES: &str = "device-times";
 const TORCH_OPS: &str = "torch-ops";
+const MEMORY: &str = "memory";
 /// All keys, in the order in which they are listed.
-pub const KEYS: [&str; 4] = [STACKS, DEVICE_TIMES, TORCH_OPS, DEVICE_METRICS];
+pub const KEYS: [&str; 5] = [STACKS, DEVICE_TIMES, TORCH_OPS, MEMORY, DEVICE_METRICS];
 /// An option that users expect among the keys. CUPTI crashes where it is switched while graphs exist.
 const GRAPH_TIMES: &str = "graph-times";
 
@@ -43,6 +44,7 @@ impl Change {
             STACKS => frames(value).map(|frames| RunSettings { stacks: Some(frames), ..nothing }),
             DEVICE_TIMES => times(value).map(|times| RunSettings { device_times: Some(times), ..nothing }),
             TORCH_OPS => is_on(value).map(|is_on| RunSettings { torch_ops: Some(is_on), ..nothing }),
+            MEMORY => has_blocks(value).map(|blocks| RunSettings { blocks: Some(blocks), ..nothing }),
             GRAPH_TIMES => {
                 return Err(format!(
                     "{GRAPH_TIMES} cannot be set while a session runs: CUPTI crashes where it is switched while \
@@ -65,6 +67,15 @@ fn is_on(value: &str) -> Result<bool, String> {
         "on" | "full" => Ok(true),
         "off" => Ok(false),
         _ => Err("the values are on and off".to_owned()),
+    }
+}
+
+/// Whether the blocks of caching allocators are recorded too; allocations of the driver's always are.
+fn has_blocks(value: &str) -> Result<bool, String> {
+    match value {
+        "blocks" => Ok(true),
+        "on" => Ok(false),
+        _ => Err("the values are on and blocks".to_owned()),
     }
 }
 
@@ -120,7 +131,9 @@ fn run_values(settings: RunSettings) -> serde_json::Map<String, Value> {
         TimesSetting::Off => "off",
         TimesSetting::Windows => "windows",
     });
-    let values = [(STACKS, stacks), (DEVICE_TIMES, times), (TORCH_OPS, settings.torch_ops.map(on_off))];
+    let memory = settings.blocks.map(|has_blocks| if has_blocks { "blocks" } else { "on" });
+    let torch_ops = settings.torch_ops.map(on_off);
+    let values = [(STACKS, stacks), (DEVICE_TIMES, times), (TORCH_OPS, torch_ops), (MEMORY, memory)];
     values.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value?)))).collect()
 }
 
@@ -179,7 +192,10 @@ mod tests {
         let request = DeviceMetricsRequest::parse("50ms,slow").unwrap();
         assert_eq!(Change::parse("device-metrics=50ms,slow"), Ok(Change::DeviceMetrics(request)));
         for (wrong, why) in [
-            ("device-metrics", "KEY=VALUE; the keys are stacks, device-times, torch-ops, device-metrics"),
+            (
+                "device-metrics",
+                "KEY=VALUE; the keys are stacks, device-times, torch-ops, memory, device-metrics",
+            ),
             ("clocks=1", "'clocks' cannot be set while a session runs; the keys are stacks, device-times"),
             ("=1", "the keys are stacks"),
             ("device-metrics=", "an interval is a time from 10ms to 1h"),
@@ -192,6 +208,7 @@ mod tests {
             ("device-times=maybe", "device-times=maybe: the values are on, off and windows"),
             ("device-times=windows=1ms/2ms", "windows have the lengths that the program was started with"),
             ("torch-ops=", "the values are on and off"),
+            ("memory=off", "memory=off: the values are on and blocks"),
         ] {
             let said = Change::parse(wrong).unwrap_err();
             assert!(said.contains(why), "{wrong}: {said}");
@@ -209,6 +226,8 @@ mod tests {
             "device-times=on",
             "device-times=windows",
             "torch-ops=on",
+            "memory=on",
+            "memory=blocks",
         ] {
             let Ok(Change::Run(settings)) = Change::parse(text) else { panic!("{text}") };
             let (key, value) = text.split_once('=').unwrap();

@@ -391,7 +391,7 @@ fn setting_that_makes_no_sense_is_refused_and_changes_nothing() {
     assert_eq!(session.line(), "ready");
     for (words, why) in [
         (&["set"][..], "KEY=VALUE"),
-        (&["set", "device-metrics"], "the keys are stacks, device-times, torch-ops, device-metrics"),
+        (&["set", "device-metrics"], "the keys are stacks, device-times, torch-ops, memory, device-metrics"),
         (
             &["set", "clocks=low"],
             "'clocks' cannot be set while a session runs; the keys are stacks, device-times",

@@ -170,7 +170,7 @@ fn commands_of_the_monitoring_guide_run() {
 
 #[test]
 fn commands_of_the_memory_guide_run() {
-    commands_run(include_str!("../../docs/guide/memory.md"), 10);
+    commands_run(include_str!("../../docs/guide/memory.md"), 12);
 }
 
 #[test]

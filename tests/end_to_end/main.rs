@@ -88,6 +88,7 @@ mod threads;
 mod tight_limits;
 mod timing_windows;
 mod top;
+mod torch_blocks;
 mod torch_modules;
 mod torch_stacks;
 mod traps;

@@ -213,10 +213,10 @@ fn status_shows_the_settings_in_force() {
     let in_force = |expected: &str| {
         eventually(expected, || (status_line(&session, "Settings ") == expected).then_some(()));
     };
-    in_force("stacks=python, device-times=on, torch-ops=off, device-metrics=100ms");
+    in_force("stacks=python, device-times=on, torch-ops=off, memory=on, device-metrics=100ms");
     set(&session, "device-times=off");
     set(&session, "stacks=native");
-    in_force("stacks=native, device-times=off, torch-ops=off, device-metrics=100ms");
+    in_force("stacks=native, device-times=off, torch-ops=off, memory=on, device-metrics=100ms");
     let values = status(&session)["settings"].clone();
     assert_eq!((&values["stacks"], &values["device-times"]), (&"native".into(), &"off".into()));
     let text = ctl(session.pid(), &["set", "stacks=off"]).expect_code(0).stdout;
@@ -232,7 +232,7 @@ fn what_cannot_be_set_is_refused_with_its_reason() {
     assert_eq!(session.line(), "ready");
     for (change, why) in [
         ("graph-times=node", "CUPTI crashes where it is switched while graphs exist"),
-        ("colour=red", "the keys are stacks, device-times, torch-ops, device-metrics"),
+        ("colour=red", "the keys are stacks, device-times, torch-ops, memory, device-metrics"),
         ("device-times=5", "device-times=5: the values are on, off and windows"),
         ("stacks=nvtx", "NVTX ranges stay as the session began"),
     ] {

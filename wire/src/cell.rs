@@ -54,6 +54,10 @@ pub mod kind {
     /// Not a call: the graph nodes that a call made.
     pub const GRAPH_NODE: u16 = 26;
     pub const MEMORY: u16 = 27;
+    /// Not a call: a caching allocator of the program's gave out a block, or took one back.
+    pub const BLOCK: u16 = 28;
+    /// From here on blocks are recorded, or are not.
+    pub const BLOCKS: u16 = 29;
 
     pub const DEVICE_KERNEL: u16 = 32;
     pub const DEVICE_COPY: u16 = 33;

@@ -31,6 +31,7 @@ pub struct Mapping<'t> {
     pub end: u64,
     /// From the beginning of the file.
     pub offset: u64,
+    pub is_executable: bool,
     /// Empty for memory without a file. A deleted file has ` (deleted)` after its path.
     pub path: &'t [u8],
 }
@@ -66,6 +67,14 @@ pub fn stack_at(address: u64, lines: &mut LinesBuffer) -> Option<Bounds> {
         found.is_some()
     })?;
     found
+}
+
+/// Calls `is_last` with every line, up to one for which it returns true.
+pub fn each(lines: &mut LinesBuffer, is_last: impl FnMut(Mapping<'_>) -> bool) {
+    if let Some(file) = File::open(c"/proc/self/maps") {
+        // Without such a line the end of the file is `None`, as an error is.
+        let _ = file.lines(lines, is_last);
+    }
 }
 
 struct File(i32);
@@ -110,11 +119,12 @@ impl Drop for File {
 fn parse(line: &[u8]) -> Option<Mapping<'_>> {
     let (start, rest) = hex(line)?;
     let (end, rest) = hex(rest.strip_prefix(b"-")?)?;
+    let is_executable = *rest.get(3)? == b'x';
     let (offset, rest) = hex(rest.get(6..)?)?;
     // The device and the inode; then, after some spaces, the path.
     let mut words = rest.splitn(4, |byte| *byte == b' ').skip(3);
     let path = words.next().unwrap_or_default();
-    Some(Mapping { start, end, offset, path: path.trim_ascii_start() })
+    Some(Mapping { start, end, offset, is_executable, path: path.trim_ascii_start() })
 }
 
 fn hex(text: &[u8]) -> Option<(u64, &[u8])> {
@@ -136,11 +146,12 @@ mod tests {
             start: 0x7f12_a000,
             end: 0x7f12_b000,
             offset: 0x2_f000,
+            is_executable: true,
             path: b"/a folder/lib x.so (deleted)",
         };
         assert_eq!(parse(line), Some(expected));
         let none = parse(b"7ffc0000-7ffc1000 rw-p 00000000 00:00 0 ").unwrap();
-        assert_eq!((none.start, none.path), (0x7ffc_0000, &b""[..]));
+        assert_eq!((none.start, none.path, none.is_executable), (0x7ffc_0000, &b""[..], false));
         for bad in [&b""[..], b"-", b"7f00", b"7f00-7f01", b"7f00-7f01 r", b"x-y r-xp 0 0 0 /z"] {
             assert_eq!(parse(bad), None);
         }

@@ -10,6 +10,7 @@ use crate::aggregate::{
 };
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::memory::MemoryLedger;
+use crate::model::block::BlockEvent;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Made, Operation, What};
 use crate::model::sink::Sink;
@@ -117,6 +118,11 @@ impl Sink for Aggregates {
         }
         self.device_stacks.add(key, duration_ns);
         self.steps.operation(operation);
+    }
+
+    #[inline]
+    fn block(&mut self, event: &BlockEvent, _: &Definitions) {
+        self.memory.block(event);
     }
 
     fn device_samples(&mut self, samples: &DeviceSamples) {

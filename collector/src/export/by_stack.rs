@@ -10,7 +10,7 @@ use crate::aggregate::{Leaf, NO_DEVICE, Owner, StackKey, Stacks};
 use crate::export::{Event, Trace};
 use crate::flame::entry_name;
 use crate::label::NO_LINE;
-use crate::memory::NAMES;
+use crate::memory::{BLOCK, NAMES};
 use crate::model::definitions::{Definitions, UNKNOWN_CALL};
 use crate::model::operation::What;
 use crate::names::line_safe;
@@ -125,18 +125,23 @@ pub fn range_names(trace: &Trace<'_>, key: &StackKey) -> Vec<String> {
     names.map(|name| name.text()).collect()
 }
 
+/// The program's frames, outermost first.
+fn frames_of_stack(trace: &mut Trace<'_>, process: u32, stack: u32) -> Vec<ViewerFrame> {
+    let stacks = &mut trace.labels.stacks;
+    let frames = stacks.frames(process, stack).into_iter();
+    let named = frames.map(|frame| match stacks.line(&frame) {
+        Some(line) if line.line == NO_LINE => ViewerFrame::at(&line.function, &line.path, 0),
+        Some(line) => ViewerFrame::at(&line.function, &line.path, line.line),
+        None => ViewerFrame::named(&stacks.text(&frame)),
+    });
+    named.collect()
+}
+
 /// The program's frames, the call, and what was executed, outermost first.
 pub fn frames(trace: &mut Trace<'_>, key: &StackKey) -> Vec<ViewerFrame> {
     let mut frames = Vec::new();
     if has_call(key) {
-        let stacks = &mut trace.labels.stacks;
-        for frame in stacks.frames(key.process, key.stack) {
-            frames.push(match stacks.line(&frame) {
-                Some(line) if line.line == NO_LINE => ViewerFrame::at(&line.function, &line.path, 0),
-                Some(line) => ViewerFrame::at(&line.function, &line.path, line.line),
-                None => ViewerFrame::named(&stacks.text(&frame)),
-            });
-        }
+        frames = frames_of_stack(trace, key.process, key.stack);
         if key.owner == Owner::Replay {
             frames.push(ViewerFrame::named("[graph replay]"));
         }
@@ -167,7 +172,7 @@ pub fn frames_of_memory(
         device: NO_DEVICE,
         leaf: Leaf::Call,
     };
-    let mut frames = frames(trace, &key);
+    let mut frames = if kind == BLOCK { frames_of_stack(trace, process, stack) } else { frames(trace, &key) };
     frames.push(ViewerFrame::named(NAMES.get(kind).copied().unwrap_or("unknown")));
     frames
 }

@@ -8,6 +8,7 @@ use gputrace_wire::caller::Caller;
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::export::early::EarlyRanges;
 use crate::export::{Event, Format, Selection, Trace};
+use crate::model::block::BlockEvent;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
@@ -128,6 +129,10 @@ impl Sink for Feed<'_> {
 
     fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
         self.pass_on(Event::Operation(operation, definitions));
+    }
+
+    fn block(&mut self, event: &BlockEvent, _: &Definitions) {
+        self.pass_on(Event::Block(event));
     }
 
     fn caller(&mut self, process: u32, number: u32, caller: &Caller, definitions: &Definitions) {

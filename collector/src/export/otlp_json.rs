@@ -46,7 +46,7 @@ impl Format for OtlpJson {
                 spans.process_ends(number, last_seen_ns, definitions);
             }
             // No part of a span.
-            Event::Samples(_) => {}
+            Event::Samples(_) | Event::Block(_) => {}
         }
         // A disk that is full ends the export at once.
         spans.receiver().ok_so_far()

@@ -8,6 +8,7 @@ use gputrace_wire::caller::Caller;
 use crate::batch::{ProcessBegin, SessionBegin};
 use crate::export::{Event, Selection, Trace};
 use crate::model::Counts;
+use crate::model::block::BlockEvent;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
@@ -55,6 +56,12 @@ impl<S: Sink> Sink for Selected<'_, S> {
         if self.takes(&Event::Operation(operation, definitions)) {
             self.counts.entry(operation.process).or_default().select_operation(operation);
             self.sink.operation(operation, definitions);
+        }
+    }
+
+    fn block(&mut self, event: &BlockEvent, definitions: &Definitions) {
+        if self.takes(&Event::Block(event)) {
+            self.sink.block(event, definitions);
         }
     }
 

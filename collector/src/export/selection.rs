@@ -92,6 +92,11 @@ impl Selection {
                 let within = operation.call.as_ref().map_or(0, |call| self.within.of_call(call));
                 self.takes_facts(&Facts { within, ..Facts::of_operation(operation, definitions) }, trace)
             }
+            Event::Block(block) => {
+                let thread = (block.thread != 0).then_some(block.thread);
+                let times = Some((block.at_ns, block.at_ns));
+                self.takes_facts(&Facts { process: block.process, thread, times, ..Facts::default() }, trace)
+            }
             Event::RangeBegins(range, definitions) => {
                 self.within.begins(range, own_bits(&self.filters, range, definitions));
                 // The range's end is not known yet, so it is taken as after the begin of the interval.

@@ -11,6 +11,7 @@ use crate::batch::{DeviceIdentity, DeviceSamples, ProcessBegin, SessionBegin};
 use crate::export::Choices;
 use crate::export::missing::{missing, missing_or_damaged};
 use crate::label::{DeviceNames, Labels, StreamNames, ThreadNames};
+use crate::model::block::BlockEvent;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
@@ -34,6 +35,8 @@ pub enum Event<'e> {
     Call(&'e HostCall, &'e Definitions),
     /// Something that a device executed.
     Operation(&'e Operation, &'e Definitions),
+    /// What a caching allocator reports of its blocks.
+    Block(&'e BlockEvent),
     /// Calls and ranges of this process use `number` for this active span from now on.
     Caller {
         process: u32,

@@ -7,7 +7,7 @@ use crate::flame::code::CodeFrames;
 use crate::flame::frames::{Frame, FrameKind, entry_name};
 use crate::flame::{Flame, FlameLine, FlameWeight};
 use crate::label::Labels;
-use crate::memory::{HeldMemory, LeakedSites, Moment, NAMES, is_of_host};
+use crate::memory::{BLOCK, HeldMemory, LeakedSites, MemoryOf, Moment, NAMES, is_of_host};
 use crate::model::Totals;
 use crate::names::short_command;
 
@@ -40,6 +40,7 @@ impl MemoryWeight {
 impl Flame {
     /// The flamegraph of memory.
     pub fn of_memory(
+        of: MemoryOf,
         totals: &Totals,
         aggregates: &Aggregates,
         labels: &mut Labels<'_>,
@@ -49,9 +50,9 @@ impl Flame {
         let Labels { processes, stacks, .. } = labels;
         let mut code = CodeFrames::new(stacks);
         let mut lines: BTreeMap<Vec<Frame>, HeldMemory> = BTreeMap::new();
-        for (number, memory) in aggregates.memory.iter() {
+        let several = aggregates.memory.of(of).nth(1).is_some();
+        for (number, memory) in aggregates.memory.of(of) {
             let Some(definitions) = processes.definitions(number) else { continue };
-            let several = aggregates.memory.iter().nth(1).is_some();
             let pid = processes.process(number).map(|process| format!(" ({})", process.begin.pid));
             let process = processes.command(number).to_owned() + &pid.filter(|_| several).unwrap_or_default();
             for site in memory.sites() {
@@ -70,7 +71,9 @@ impl Flame {
                 }
                 let mut frames = vec![Frame::new(FrameKind::Process, &process)];
                 frames.extend_from_slice(code.of(number, site.stack));
-                frames.push(Frame::new(FrameKind::Call, entry_name(definitions.call_name(site.api))));
+                if site.kind != BLOCK {
+                    frames.push(Frame::new(FrameKind::Call, entry_name(definitions.call_name(site.api))));
+                }
                 frames
                     .push(Frame::new(FrameKind::Memory, NAMES.get(site.kind).copied().unwrap_or("unknown")));
                 lines.entry(frames).or_default().add(held);

@@ -27,6 +27,7 @@ use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::live::process::Observed;
 use crate::live::shortage::Shortages;
 use crate::memory::REORDERED_NS;
+use crate::model::block::BlockEvent;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::process_snapshot::ProcessSnapshot;
@@ -70,6 +71,11 @@ impl Sink for LiveAggregates {
     #[inline]
     fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
         self.aggregates.operation(operation, definitions);
+    }
+
+    #[inline]
+    fn block(&mut self, event: &BlockEvent, definitions: &Definitions) {
+        self.aggregates.block(event, definitions);
     }
 
     fn snapshot(&mut self, number: u32, snapshot: &ProcessSnapshot<'_>, _: &Definitions) {

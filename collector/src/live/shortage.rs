@@ -117,19 +117,35 @@ fn message(
         count(refusal.held.count),
         if refusal.held.count == 1 { "allocation" } else { "allocations" },
     );
-    let mut by_line: Vec<(String, HeldMemory)> = Vec::new();
-    for (site, held) in &refusal.holders {
-        let Some(site) = memory.sites().get(*site) else { continue };
-        let name = format!("{} ({})", line(site.stack), kind(site.kind));
-        match by_line.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, sum)) => sum.add(*held),
-            None => by_line.push((name, *held)),
+    let mut list = |memory: &ProcessMemory, holders: &[(usize, HeldMemory)]| {
+        let mut by_line: Vec<(String, HeldMemory)> = Vec::new();
+        for (site, held) in holders {
+            let Some(site) = memory.sites().get(*site) else { continue };
+            let name = format!("{} ({})", line(site.stack), kind(site.kind));
+            match by_line.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => sum.add(*held),
+                None => by_line.push((name, *held)),
+            }
         }
-    }
-    by_line.sort_by_key(|(_, held)| std::cmp::Reverse(held.bytes));
-    for (name, held) in by_line {
-        let share = percent(held.bytes as f64 / refusal.held.bytes.max(1) as f64);
-        text += &format!("  {:>10} {share:>6} in {:>6}  {name}\n", bytes(held.bytes), count(held.count));
+        by_line.sort_by_key(|(_, held)| std::cmp::Reverse(held.bytes));
+        let mut text = String::new();
+        for (name, held) in by_line {
+            let share = percent(held.bytes as f64 / refusal.held.bytes.max(1) as f64);
+            text += &format!("  {:>10} {share:>6} in {:>6}  {name}\n", bytes(held.bytes), count(held.count));
+        }
+        text
+    };
+    text += &list(memory, &refusal.holders);
+    if let Some((refused, blocks)) = refusal.blocks.as_deref().zip(aggregates.memory.blocks(process)) {
+        let segments = &refused.segments;
+        text += &format!(
+            "  of it PyTorch gave out {}; {} are free in {} pieces beside blocks, the largest {}:\n",
+            bytes(segments.allocated.bytes),
+            bytes(segments.free_bytes),
+            count(segments.free_pieces),
+            bytes(segments.largest_free_bytes)
+        );
+        text += &list(&blocks.memory, &refused.holders);
     }
     if let Some((free, total)) = free.zip(total) {
         let others = total.saturating_sub(free).saturating_sub(refusal.held.bytes);
@@ -158,10 +174,20 @@ fn sampled_bytes(device: &Device, refusal: &MemoryRefusal, sampled: &SampledDevi
     Some(device.total_memory_bytes.saturating_sub(used_bytes))
 }
 
+/// What PyTorch had of the driver in segments with blocks, and did not give out.
+fn free_beside_blocks(refusal: &MemoryRefusal) -> u64 {
+    refusal.blocks.as_ref().map_or(0, |refused| refused.segments.free_bytes)
+}
+
 fn hint(refusal: &MemoryRefusal, total: Option<u64>, answered: Option<u64>) -> String {
     let needed = refusal.held.bytes.saturating_add(refusal.bytes);
     match total {
         Some(total) if refusal.bytes > total => "the device has less than that in all".to_owned(),
+        Some(_) if free_beside_blocks(refusal) >= refusal.bytes => {
+            "as much is free within PyTorch's segments, in pieces that are too small: set \
+             PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or allocate what stays before what goes"
+                .to_owned()
+        }
         Some(_) if answered.is_some_and(|free| free >= refusal.bytes) => {
             "as much is free, in pieces that are too small: allocate the large ones first, or, in PyTorch, set \
              PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"

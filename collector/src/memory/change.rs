@@ -10,7 +10,10 @@ use super::pools::{PoolChange, PoolOf};
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 
-pub const KINDS: usize = 10;
+pub const KINDS: usize = 11;
+
+/// What a caching allocator gives out of memory of the other kinds. No call is of this kind.
+pub const BLOCK: usize = 10;
 
 /// The program's own host memory.
 pub const REGISTERED: &str = "registered";
@@ -18,6 +21,7 @@ pub const REGISTERED: &str = "registered";
 /// The names of kinds of memory, by their numbers in [`memory`].
 pub const NAMES: [&str; KINDS] = [
     "unknown", "device", "pinned", "managed", "pool", REGISTERED, "virtual", "pageable", "array", "imported",
+    "block",
 ];
 
 /// An address or handle; equal numbers of different spaces are different allocations.
@@ -171,9 +175,9 @@ fn makes_handle(api: &str) -> bool {
     ["cuMemCreate", "cuMemImportFromShareableHandle"].contains(&api)
 }
 
-/// The kind of the memory that a call asked for, below [`KINDS`].
+/// The kind of the memory that a call asked for, below [`BLOCK`].
 pub(super) fn kind_of(what: &Memory) -> usize {
-    Some(usize::from(what.memory)).filter(|kind| *kind < KINDS).unwrap_or(0)
+    Some(usize::from(what.memory)).filter(|kind| *kind < BLOCK).unwrap_or(0)
 }
 
 /// Whether memory of the kind is the host's. Imported memory is another process's, and counts there.

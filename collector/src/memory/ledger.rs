@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use gputrace_wire::call::Detail;
 use gputrace_wire::cell::{flag, kind};
 
+use super::blocks::Blocks;
 use super::change::{self, MemoryChange};
+use super::followed::FollowedProcess;
 use super::journal::JournalStep;
 use super::process_memory::{Budget, ProcessMemory};
 use super::reordering::{AskedMemory, FreeOutcome};
+use crate::model::block::{BlockEvent, BlockWhat};
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 
@@ -23,9 +26,18 @@ const PROCESSES_MAX: usize = 1 << 12;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: u16 = 2;
 
+/// Whose allocations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemoryOf {
+    /// What the process asked the driver for.
+    Driver,
+    /// What a caching allocator gave out of it, of processes whose blocks are recorded.
+    Blocks,
+}
+
 #[derive(Clone, Debug)]
 pub struct MemoryLedger {
-    processes: BTreeMap<u32, ProcessMemory>,
+    processes: BTreeMap<u32, FollowedProcess>,
     budget: Budget,
     /// The time that was asked for, after the begin of each process.
     asked_after_ns: Option<u64>,
@@ -73,7 +85,7 @@ impl MemoryLedger {
 
     /// What changed in a process's memory since this was last called.
     pub fn take_journal(&mut self, process: u32) -> Vec<JournalStep> {
-        self.processes.get_mut(&process).map_or_else(Vec::new, ProcessMemory::take_journal)
+        self.processes.get_mut(&process).map_or_else(Vec::new, |process| process.memory.take_journal())
     }
 
     /// Whether a part was asked for.
@@ -117,7 +129,7 @@ impl MemoryLedger {
             (_, Detail::Memory(what)) if call.flags & flag::CAPTURED == 0 => {
                 if call.kind == kind::FREE {
                     let process = self.processes.get_mut(&call.process);
-                    process.into_iter().for_each(|process| process.refuse_free(change::key(what)));
+                    process.into_iter().for_each(|process| process.memory.refuse_free(change::key(what)));
                     return;
                 }
                 if call.status != OUT_OF_MEMORY {
@@ -128,24 +140,35 @@ impl MemoryLedger {
             }
             _ => return,
         };
-        if self.processes.len() >= PROCESSES_MAX && !self.processes.contains_key(&call.process) {
+        let HostCall { thread, stack, api, duration_ns, .. } = *call;
+        self.ask(call.process, AskedMemory { at_ns, thread, stack, api, duration_ns, what });
+    }
+
+    /// Follows what a caching allocator reports.
+    pub fn block(&mut self, event: &BlockEvent) {
+        let BlockEvent { process, thread, at_ns, what } = *event;
+        let stack = if let BlockWhat::Changed(block) = what { block.stack } else { 0 };
+        let what = FreeOutcome::Block(what);
+        self.ask(process, AskedMemory { at_ns, thread, stack, api: 0, duration_ns: 0, what });
+    }
+
+    fn ask(&mut self, number: u32, asked: AskedMemory) {
+        if self.processes.len() >= PROCESSES_MAX && !self.processes.contains_key(&number) {
             self.beyond += 1;
             return;
         }
-        let begun_ns = || self.begun.get(&call.process).copied().unwrap_or(0);
+        let begun_ns = || self.begun.get(&number).copied().unwrap_or(0);
         let asked_ns = self.asked_after_ns.map(|after_ns| begun_ns().saturating_add(after_ns));
-        let part = self.parts.get(&call.process).copied();
+        let part = self.parts.get(&number).copied();
         let keeps_journals = self.keeps_journals;
         let made = || {
-            let mut made = ProcessMemory::new(asked_ns, part);
+            let mut made = FollowedProcess::new(asked_ns, part);
             if keeps_journals {
-                made.keep_journal();
+                made.memory.keep_journal();
             }
             made
         };
-        let process = self.processes.entry(call.process).or_insert_with(made);
-        let HostCall { thread, stack, api, duration_ns, .. } = *call;
-        process.add(AskedMemory { at_ns, thread, stack, api, duration_ns, what }, &mut self.budget);
+        self.processes.entry(number).or_insert_with(made).add(asked, &mut self.budget);
     }
 
     /// Follows what a process's threads did up to that time, though earlier calls may still arrive.
@@ -168,11 +191,24 @@ impl MemoryLedger {
     }
 
     pub fn process(&self, number: u32) -> Option<&ProcessMemory> {
-        self.processes.get(&number)
+        self.processes.get(&number).map(|process| &process.memory)
+    }
+
+    /// What a caching allocator of the process gave out, where that is recorded.
+    pub fn blocks(&self, number: u32) -> Option<&Blocks> {
+        self.processes.get(&number)?.blocks.as_deref()
     }
 
     /// By number.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &ProcessMemory)> {
-        self.processes.iter().map(|(number, process)| (*number, process))
+        self.processes.iter().map(|(number, process)| (*number, &process.memory))
+    }
+
+    /// The processes with allocations of that sort, by number.
+    pub fn of(&self, of: MemoryOf) -> impl Iterator<Item = (u32, &ProcessMemory)> {
+        self.processes.iter().filter_map(move |(number, process)| match of {
+            MemoryOf::Driver => Some((*number, &process.memory)),
+            MemoryOf::Blocks => Some((*number, &process.blocks.as_ref()?.memory)),
+        })
     }
 }

@@ -117,6 +117,11 @@ impl Mappings {
         }
     }
 
+    /// The addresses at which something is mapped, in their order, with what and its length, 0 for all of it.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64, u64)> {
+        self.by_address.iter().map(|(address, mapped)| (*address, mapped.key, mapped.bytes))
+    }
+
     /// Known mappings.
     pub fn count(&self) -> usize {
         self.by_address.len()

@@ -14,7 +14,7 @@ use super::mappings::Mappings;
 use super::observed_use::ObservedUse;
 use super::pools::{PoolMemory, PoolOf, Pools};
 use super::refusal::{GIVEN_LATER_NS, HOLDERS_KEPT, MemoryRefusal};
-use super::reordering::{AskedMemory, FreeOutcome, Reordering};
+use super::reordering::{AskedMemory, FreeOutcome};
 use super::site::{Moment, Site, SiteKey};
 use super::sizes::Sizes;
 use super::timeline::LiveBytes;
@@ -81,7 +81,6 @@ pub struct ProcessMemory {
     pub timeline: LiveBytes,
     /// When the latest change was, after the first allocation.
     now_ns: u64,
-    reordering: Reordering,
     freed_lately: VecDeque<AllocationKey>,
     pub unmatched: UnmatchedFrees,
     pub contexts_ended: u64,
@@ -116,23 +115,8 @@ impl ProcessMemory {
         self.journal.take()
     }
 
-    pub(super) fn add(&mut self, asked: AskedMemory, budget: &mut Budget) {
-        self.reordering.add(asked);
-        while let Some(asked) = self.reordering.next() {
-            self.apply(asked, budget);
-        }
-    }
-
-    /// Follows what is held back up to that time.
-    pub(super) fn catch_up(&mut self, at_ns: u64, budget: &mut Budget) {
-        while let Some(asked) = self.reordering.next_up_to(at_ns) {
-            self.apply(asked, budget);
-        }
-    }
-
-    /// Follows all that is held back, and forgets single allocations.
+    /// Forgets single allocations.
     pub(super) fn end(&mut self, end_ns: u64, budget: &mut Budget) {
-        self.catch_up(u64::MAX, budget);
         self.keep_asked();
         self.begin_part();
         let from_ns = self.part_ns.map_or(0, |[from_ns, _]| from_ns);
@@ -154,10 +138,9 @@ impl ProcessMemory {
         self.mappings = Mappings::default();
         self.imported_again = ImportedAgain::default();
         self.graph_addresses = FxHashSet::default();
-        self.reordering = Reordering::default();
     }
 
-    fn apply(&mut self, asked: AskedMemory, budget: &mut Budget) {
+    pub(super) fn apply(&mut self, asked: AskedMemory, budget: &mut Budget) {
         if !self.is_past && self.asked_ns.is_some_and(|at_ns| asked.at_ns > at_ns) {
             self.keep_asked();
         }
@@ -169,6 +152,7 @@ impl ProcessMemory {
         self.reach(asked.at_ns);
         self.applied_ns = asked.at_ns;
         match asked.what {
+            FreeOutcome::Block(_) => {}
             FreeOutcome::Refused { kind, bytes } => self.refuse(asked, kind, bytes),
             FreeOutcome::InGraph { address, bytes } => {
                 self.in_graphs.add(HeldMemory::one(bytes));
@@ -230,6 +214,38 @@ impl ProcessMemory {
                 self.observed_last = Some(observed);
             }
         }
+    }
+
+    /// What is live on devices now and has an address: from the first address to the one after it, in order.
+    pub(super) fn ranges(&self) -> Vec<(u64, u64)> {
+        let [addresses, handles] = [Space::Addresses, Space::Handles].map(|space| &self.live[space as usize]);
+        let on_device = |live: &Live| self.sites.get(live.site()).is_some_and(|site| is_of_device(site.kind));
+        let mut ranges: Vec<(u64, u64)> = addresses
+            .iter()
+            .filter(|(_, live)| on_device(live))
+            .map(|(address, live)| (*address, address.saturating_add(live.bytes())))
+            .collect();
+        // Pieces of mapped memory that follow each other are one range.
+        let mut mapped: Option<(u64, u64)> = None;
+        for (address, key, mapped_bytes) in self.mappings.iter() {
+            let bytes = match mapped_bytes {
+                0 => handles.get(&key).map_or(0, Live::bytes),
+                bytes => bytes,
+            };
+            let end = address.saturating_add(bytes);
+            match &mut mapped {
+                Some((_, before)) if *before == address => *before = end,
+                _ => ranges.extend(mapped.replace((address, end))),
+            }
+        }
+        ranges.extend(mapped);
+        ranges.sort_unstable();
+        ranges
+    }
+
+    /// What is live by address.
+    pub(super) fn by_address(&self) -> &BTreeMap<u64, Live> {
+        &self.live[Space::Addresses as usize]
     }
 
     /// From now on the peak is that of the part that is asked for: at first what is held already.
@@ -398,6 +414,29 @@ impl ProcessMemory {
 
     fn refuse(&mut self, asked: AskedMemory, kind: usize, bytes: u64) {
         self.refused += 1;
+        let holders = self.holders();
+        let AskedMemory { at_ns, thread, stack, api, .. } = asked;
+        let held = self.on_device;
+        let refusal = MemoryRefusal {
+            at_ns,
+            thread,
+            stack,
+            api,
+            kind,
+            bytes,
+            held,
+            holders,
+            given_later: false,
+            blocks: None,
+        };
+        if self.refusals.len() >= REFUSALS_KEPT {
+            self.refusals.pop();
+        }
+        self.refusals.push(refusal);
+    }
+
+    /// The sites that hold the most on devices now, the most first.
+    pub(super) fn holders(&self) -> Vec<(usize, HeldMemory)> {
         let mut holders: Vec<(usize, HeldMemory)> = self
             .sites
             .iter()
@@ -407,14 +446,7 @@ impl ProcessMemory {
             .collect();
         holders.sort_by_key(|(_, held)| std::cmp::Reverse(held.bytes));
         holders.truncate(HOLDERS_KEPT);
-        let AskedMemory { at_ns, thread, stack, api, .. } = asked;
-        let held = self.on_device;
-        let refusal =
-            MemoryRefusal { at_ns, thread, stack, api, kind, bytes, held, holders, given_later: false };
-        if self.refusals.len() >= REFUSALS_KEPT {
-            self.refusals.pop();
-        }
-        self.refusals.push(refusal);
+        holders
     }
 
     /// A free that the driver refused. The calls of other threads that arrive later are not considered.

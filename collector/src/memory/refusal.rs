@@ -1,6 +1,7 @@
 //! An allocation for which the driver had not enough memory, and who held it then.
 
 use super::held_memory::HeldMemory;
+use super::segments::BlockSegments;
 
 /// The time in which the same thread may get what it was refused, as caching allocators do after they gave
 /// their cache back.
@@ -22,4 +23,14 @@ pub struct MemoryRefusal {
     pub holders: Vec<(usize, HeldMemory)>,
     /// Whether the thread got so much memory of the kind within [`GIVEN_LATER_NS`].
     pub given_later: bool,
+    /// What a caching allocator had given out then, where its blocks are recorded.
+    pub blocks: Option<Box<RefusedBlocks>>,
+}
+
+/// A caching allocator's blocks when there was not enough memory.
+#[derive(Clone, Debug)]
+pub struct RefusedBlocks {
+    pub segments: BlockSegments,
+    /// The sites that held the most, the most first: an index into the sites of the blocks.
+    pub holders: Vec<(usize, HeldMemory)>,
 }

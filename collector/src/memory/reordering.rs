@@ -7,6 +7,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use super::change::MemoryChange;
+use crate::model::block::BlockWhat;
 
 /// How much earlier than the latest known call one may be that still arrives. Rings are read every few
 /// milliseconds.
@@ -33,6 +34,8 @@ pub(super) enum FreeOutcome {
         address: u64,
         bytes: u64,
     },
+    /// What a caching allocator reports.
+    Block(BlockWhat),
     /// The driver had not enough memory.
     Refused {
         kind: usize,

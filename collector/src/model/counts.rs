@@ -155,6 +155,11 @@ impl Counts {
         self.by_kind.get(usize::from(kind)).copied().unwrap_or(0)
     }
 
+    /// Blocks of caching allocators that were given out or taken back: hooks, and no calls.
+    pub fn blocks(&self) -> u64 {
+        self.entries(kind::BLOCK)
+    }
+
     /// The number of host calls.
     pub fn host_calls(&self) -> u64 {
         (kind::LAUNCH..=kind::CALL).chain([kind::MEMORY]).map(|kind| self.entries(kind)).sum()

@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod before;
+pub mod block;
 pub mod callers;
 pub mod clock;
 pub mod correlate;

@@ -3,6 +3,7 @@
 use gputrace_wire::caller::Caller;
 
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
+use crate::model::block::BlockEvent;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
@@ -26,6 +27,8 @@ pub trait Sink {
     fn defines(&mut self, _number: u32, _definitions: &Definitions) {}
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions);
     fn operation(&mut self, operation: &Operation, definitions: &Definitions);
+    /// A caching allocator gave out or took back a block, or such events are recorded from now on, or not.
+    fn block(&mut self, _event: &BlockEvent, _definitions: &Definitions) {}
     /// Calls and ranges of this process use `number` for this active span from now on.
     fn caller(&mut self, _process: u32, _number: u32, _caller: &Caller, _definitions: &Definitions) {}
     fn range_begins(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}

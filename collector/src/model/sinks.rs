@@ -3,6 +3,7 @@
 use gputrace_wire::caller::Caller;
 
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
+use crate::model::block::BlockEvent;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
@@ -30,6 +31,10 @@ macro_rules! methods {
         #[inline]
         fn operation(&mut $self, operation: &Operation, definitions: &Definitions) {
             $hand_on!($self.operation(operation, definitions));
+        }
+        #[inline]
+        fn block(&mut $self, event: &BlockEvent, definitions: &Definitions) {
+            $hand_on!($self.block(event, definitions));
         }
         fn caller(&mut $self, process: u32, number: u32, caller: &Caller, definitions: &Definitions) {
             $hand_on!($self.caller(process, number, caller, definitions));

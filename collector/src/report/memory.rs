@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, SampledDevices};
+use crate::aggregate::Aggregates;
 use crate::label::units::{bytes, duration};
 use crate::label::{Labels, StackNames};
 use crate::memory::{
-    Growth, HeldMemory, KindMemory, LeakedSites, MemoryRefusal, Moment, NAMES, ProcessMemory, Site,
+    Growth, HeldMemory, KindMemory, LeakedSites, MemoryOf, MemoryRefusal, Moment, NAMES, ProcessMemory, Site,
     caching_library,
 };
 use crate::model::{Process, Totals};
 use crate::report::CodeLocation;
 use crate::report::lines::charged_location;
+use crate::report::memory_blocks::{BlocksReport, SegmentsReport};
 use crate::report::memory_state::{DeviceUseReport, PoolReport};
 use crate::report::words::plural;
 
@@ -31,6 +32,9 @@ pub struct MemoryReport {
     pub processes: Vec<ProcessMemoryReport>,
     /// The one that held the most at its process's peak first.
     pub lines: Vec<MemoryLineReport>,
+    /// The same of the blocks that a caching allocator gave out of this memory.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub block_lines: Vec<MemoryLineReport>,
     /// Calls of processes that were not followed, or are not kept.
     pub left_out: u64,
 }
@@ -78,6 +82,9 @@ pub struct ProcessMemoryReport {
     pub refused: u64,
     /// The first of them and the last.
     pub refusals: Vec<RefusalReport>,
+    /// Of a caching allocator; absent where its blocks are not recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<BlocksReport>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -177,6 +184,18 @@ pub struct RefusalReport {
     pub given_later: bool,
     /// Who held the most of it.
     pub holders: Vec<HolderReport>,
+    /// Of it, what a caching allocator had given out; absent where its blocks are not recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<RefusedBlocksReport>,
+}
+
+/// What a caching allocator had given out when there was not enough memory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RefusedBlocksReport {
+    pub segments: SegmentsReport,
+    /// Who held the most blocks.
+    pub holders: Vec<HolderReport>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -191,23 +210,35 @@ pub struct HolderReport {
 impl MemoryReport {
     /// The memory of an analysis.
     pub(super) fn new(totals: &Totals, aggregates: &Aggregates, labels: &mut Labels<'_>) -> Self {
+        let block_lines = MemoryReport::of(MemoryOf::Blocks, totals, aggregates, labels).lines;
+        MemoryReport { block_lines, ..MemoryReport::of(MemoryOf::Driver, totals, aggregates, labels) }
+    }
+
+    /// The memory of that sort.
+    pub fn of(of: MemoryOf, totals: &Totals, aggregates: &Aggregates, labels: &mut Labels<'_>) -> Self {
         let has_asked = aggregates.memory.has_asked();
         let mut report = MemoryReport { left_out: aggregates.memory.beyond, ..MemoryReport::default() };
-        for (number, memory) in aggregates.memory.iter() {
+        for (number, memory) in aggregates.memory.of(of) {
             let Some(process) = totals.process(number) else {
                 report.left_out += memory.sites().iter().map(|site| site.allocated.count).sum::<u64>();
                 continue;
             };
-            let caching = caching(aggregates, process, number);
+            let is_of_driver = of == MemoryOf::Driver;
+            let caching = if is_of_driver { caching(aggregates, process, number) } else { Vec::new() };
             let mut lines = lines(process, memory, &mut labels.stacks, has_asked);
-            lines.iter_mut().for_each(|line| line.judge(!caching.is_empty() && !aggregates.memory.is_part()));
-            let of = |of: fn(&MemoryLineReport) -> u64| lines.iter().map(of).fold(0, u64::saturating_add);
+            // What a program holds of blocks to its end, as a model, is no leak.
+            let is_kept = !caching.is_empty() || !is_of_driver;
+            lines.iter_mut().for_each(|line| line.judge(is_kept && !aggregates.memory.is_part()));
+            let of_blocks = aggregates.memory.blocks(number).map(|blocks| &blocks.memory);
+            let sum = |of: fn(&MemoryLineReport) -> u64| lines.iter().map(of).fold(0, u64::saturating_add);
             let sampled = &aggregates.sampled_devices;
             report.processes.push(ProcessMemoryReport {
-                leaked_bytes: of(|line| line.leaked_bytes),
-                leaked_allocations: of(|line| line.leaked_allocations),
+                leaked_bytes: sum(|line| line.leaked_bytes),
+                leaked_allocations: sum(|line| line.leaked_allocations),
                 caching,
-                ..process_memory(process, memory, sampled, &mut labels.stacks)
+                device_use: DeviceUseReport::new(process, memory, sampled).filter(|_| is_of_driver),
+                blocks: BlocksReport::new(process, aggregates),
+                ..process_memory(process, memory, of_blocks, &mut labels.stacks)
             });
             report.lines.extend(lines);
         }
@@ -228,6 +259,14 @@ impl MemoryReport {
         let least = unfreed.get(TIMELINES_KEPT).map_or(1, |bytes| bytes + 1);
         let others = self.lines.iter_mut().skip(TIMELINES_KEPT).filter(|line| line.end_bytes < least);
         others.for_each(|line| line.timeline = None);
+    }
+
+    /// Processes whose blocks are recorded, with their pids: those with any, or the first one if none has.
+    pub(super) fn processes_with_blocks(&self) -> Vec<(u32, &BlocksReport)> {
+        let recorded =
+            self.processes.iter().filter_map(|process| Some((process.pid, process.blocks.as_ref()?)));
+        let (with, without): (Vec<_>, Vec<_>) = recorded.partition(|(_, blocks)| !blocks.devices.is_empty());
+        if with.is_empty() { without.into_iter().take(1).collect() } else { with }
     }
 
     /// Lines with leaked memory: first those that hold [`REPEATED_MIN`] allocations or more, as a leak in a
@@ -274,7 +313,11 @@ impl MemoryLineReport {
 
     /// `train.py:22 train_step`, and the kind if it is not ordinary memory of the device.
     pub fn text(&self, width: usize) -> String {
-        let kind = if self.kind == "device" { String::new() } else { format!(" ({})", self.kind) };
+        let kind = if ["device", "block"].contains(&self.kind) {
+            String::new()
+        } else {
+            format!(" ({})", self.kind)
+        };
         let left = width.saturating_sub(kind.chars().count());
         self.line.as_ref().map_or_else(|| "(no line)".to_owned(), |line| line.fitted(left)) + &kind
     }
@@ -295,12 +338,17 @@ impl ProcessMemoryReport {
 }
 
 /// Stacks whose lines have leaked memory: process, stack and kind of memory.
-pub fn leaked_sites(totals: &Totals, aggregates: &Aggregates, labels: &mut Labels<'_>) -> LeakedSites {
-    let report = MemoryReport::new(totals, aggregates, labels);
+pub fn leaked_sites(
+    of: MemoryOf,
+    totals: &Totals,
+    aggregates: &Aggregates,
+    labels: &mut Labels<'_>,
+) -> LeakedSites {
+    let report = MemoryReport::of(of, totals, aggregates, labels);
     let leaks = report.lines.iter().filter(|line| line.leaked_allocations > 0);
     let leaks: BTreeSet<_> = leaks.map(|line| (line.pid, &line.line, line.kind)).collect();
     let mut found = LeakedSites::new();
-    for (number, memory) in aggregates.memory.iter() {
+    for (number, memory) in aggregates.memory.of(of) {
         let Some(process) = totals.process(number) else { continue };
         for site in memory.sites() {
             let line = charged_location(&mut labels.stacks, number, site.stack);
@@ -429,7 +477,7 @@ impl MemoryLineReport {
 fn process_memory(
     process: &Process,
     memory: &ProcessMemory,
-    sampled: &SampledDevices,
+    blocks: Option<&ProcessMemory>,
     stacks: &mut StackNames<'_>,
 ) -> ProcessMemoryReport {
     let since = |at_ns: u64| process.since_begin_ns(at_ns);
@@ -466,7 +514,8 @@ fn process_memory(
         pools_left_out: memory.pools_beyond(),
         graph_allocations: memory.in_graphs.count,
         graph_bytes: memory.in_graphs.bytes,
-        device_use: DeviceUseReport::new(process, memory, sampled),
+        device_use: None,
+        blocks: None,
         sizes: memory
             .sizes
             .iter()
@@ -483,18 +532,47 @@ fn process_memory(
         not_followed: memory.not_followed.count,
         not_followed_bytes: memory.not_followed.bytes,
         refused: memory.refused,
-        refusals: memory.refusals.iter().map(|refusal| refused(process, memory, refusal, stacks)).collect(),
+        refusals: memory
+            .refusals
+            .iter()
+            .map(|refusal| refused(process, memory, blocks, refusal, stacks))
+            .collect(),
     }
 }
 
 fn refused(
     process: &Process,
     memory: &ProcessMemory,
+    blocks: Option<&ProcessMemory>,
     refusal: &MemoryRefusal,
     stacks: &mut StackNames<'_>,
 ) -> RefusalReport {
+    let blocks = refusal.blocks.as_deref().zip(blocks).map(|(refused, blocks)| RefusedBlocksReport {
+        segments: SegmentsReport::new(&refused.segments, process.since_begin_ns(refused.segments.at_ns)),
+        holders: holders(process, blocks, &refused.holders, stacks),
+    });
+    RefusalReport {
+        at_ns: process.since_begin_ns(refusal.at_ns),
+        tid: process.definitions.thread(refusal.thread).map(|thread| thread.tid),
+        call: process.definitions.call_name(refusal.api).to_owned(),
+        kind: kind_name(refusal.kind),
+        bytes: refusal.bytes,
+        line: charged_location(stacks, process.number, refusal.stack),
+        held_bytes: refusal.held.bytes,
+        given_later: refusal.given_later,
+        holders: holders(process, memory, &refusal.holders, stacks),
+        blocks,
+    }
+}
+
+fn holders(
+    process: &Process,
+    memory: &ProcessMemory,
+    held: &[(usize, HeldMemory)],
+    stacks: &mut StackNames<'_>,
+) -> Vec<HolderReport> {
     let mut holders: Vec<HolderReport> = Vec::new();
-    for (index, held) in &refusal.holders {
+    for (index, held) in held {
         let Some(site) = memory.sites().get(*index) else { continue };
         let line = charged_location(stacks, process.number, site.stack);
         let kind = kind_name(site.kind);
@@ -507,15 +585,5 @@ fn refused(
         }
     }
     holders.sort_by_key(|holder| Reverse(holder.bytes));
-    RefusalReport {
-        at_ns: process.since_begin_ns(refusal.at_ns),
-        tid: process.definitions.thread(refusal.thread).map(|thread| thread.tid),
-        call: process.definitions.call_name(refusal.api).to_owned(),
-        kind: kind_name(refusal.kind),
-        bytes: refusal.bytes,
-        line: charged_location(stacks, process.number, refusal.stack),
-        held_bytes: refusal.held.bytes,
-        given_later: refusal.given_later,
-        holders,
-    }
+    holders
 }

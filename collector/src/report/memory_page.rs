@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::label::units::{bytes, count, duration, percent};
-use crate::memory::Moment;
+use crate::memory::{MemoryOf, Moment};
 use crate::names::line_safe;
 use crate::report::memory::{MemoryLineReport, MemoryReport};
 use crate::report::memory_timelines as timelines;
@@ -25,6 +25,7 @@ pub enum MemoryRows {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryPage {
     pub rows: MemoryRows,
+    pub of: MemoryOf,
     pub width: usize,
 }
 
@@ -55,15 +56,26 @@ impl MemoryReport {
     pub fn to_text(&self, page: &MemoryPage) -> String {
         let rows = self.rows(page.rows);
         let mut text = String::new();
-        for process in &self.processes {
-            text += &format!("{}\n", process.line(self.processes.len() > 1));
+        let names_process = self.processes.len() > 1;
+        match page.of {
+            MemoryOf::Driver => {
+                self.processes
+                    .iter()
+                    .for_each(|process| text += &format!("{}\n", process.line(names_process)));
+            }
+            MemoryOf::Blocks => {
+                for (pid, blocks) in self.processes_with_blocks() {
+                    text += &blocks.text(names_process.then_some(pid));
+                }
+            }
         }
         if let Some((kept, libraries)) = self.kept().filter(|_| page.rows == MemoryRows::Leaks) {
-            text += &format!(
-                "{} in {} are kept to the end by {libraries}, and are no leak: --at end\n",
-                bytes(kept.bytes),
-                plural(kept.count, "allocation", "allocations"),
-            );
+            let all = plural(kept.count, "allocation", "allocations");
+            let by = match page.of {
+                MemoryOf::Driver => format!("kept to the end by {libraries}"),
+                MemoryOf::Blocks => "held to the end by lines that did not grow".to_owned(),
+            };
+            text += &format!("{} in {all} are {by}, and are no leak: --at end\n", bytes(kept.bytes));
         }
         if rows.is_empty() {
             let has_kept = page.rows == MemoryRows::Leaks && self.kept().is_some();
@@ -74,6 +86,8 @@ impl MemoryReport {
         let total: u64 = rows.iter().map(|line| held(line, page.rows).1).fold(0, u64::saturating_add);
         let heading = page.rows.heading();
         let times = match page.rows {
+            // Blocks come of no call.
+            MemoryRows::Held(Moment::Peak | Moment::Asked) if page.of == MemoryOf::Blocks => "oldest",
             MemoryRows::Held(Moment::Peak | Moment::Asked) => "in calls",
             MemoryRows::Temporary | MemoryRows::Allocated => "a second",
             MemoryRows::Held(Moment::End) | MemoryRows::Leaks => "oldest",
@@ -112,7 +126,7 @@ impl MemoryReport {
             text += &line;
             text.push('\n');
         }
-        text + &timelines::text(self, &rows, page.width) + &self.sizes()
+        text + &timelines::text(self, page.of, &rows, page.width) + &self.sizes()
     }
 
     /// Such allocations of a line in a second of its process's life.

@@ -1,6 +1,7 @@
 //! Live bytes over time, as small drawings below the table of `gputrace memory`.
 
 use crate::label::units::{bytes, duration};
+use crate::memory::MemoryOf;
 use crate::names::line_safe;
 use crate::report::memory::{MemoryLineReport, MemoryReport};
 
@@ -9,7 +10,7 @@ const LINES_DRAWN: usize = 5;
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// A drawing of each process, and of the first of the lines that are shown. Each has its own highest point.
-pub(super) fn text(report: &MemoryReport, rows: &[&MemoryLineReport], width: usize) -> String {
+pub(super) fn text(report: &MemoryReport, of: MemoryOf, rows: &[&MemoryLineReport], width: usize) -> String {
     let mut text = String::new();
     for process in report.processes.iter().filter(|process| process.timeline.bytes.len() > 1) {
         let timeline = &process.timeline;
@@ -22,6 +23,7 @@ pub(super) fn text(report: &MemoryReport, rows: &[&MemoryLineReport], width: usi
         let of_process = rows.iter().filter(|line| line.pid == process.pid);
         let drawn = of_process.filter_map(|line| Some((line, line.timeline.as_ref()?))).take(LINES_DRAWN);
         let name = match report.processes.len() {
+            1 if of == MemoryOf::Blocks => "all blocks".to_owned(),
             1 => "all memory of devices".to_owned(),
             _ => format!("process {}", process.pid),
         };

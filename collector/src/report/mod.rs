@@ -22,6 +22,7 @@ mod json;
 mod kernels;
 mod lines;
 mod memory;
+mod memory_blocks;
 mod memory_diff;
 mod memory_page;
 mod memory_state;
@@ -76,8 +77,9 @@ pub use json::*;
 pub use lines::{ChargedReport, CodeLocation, LineReport, NoLineReport};
 pub use memory::{
     HolderReport, MemoryKindReport, MemoryLineReport, MemoryReport, ProcessMemoryReport, RefusalReport,
-    SizeReport, TimelineReport, UnmatchedFreesReport, leaked_sites,
+    RefusedBlocksReport, SizeReport, TimelineReport, UnmatchedFreesReport, leaked_sites,
 };
+pub use memory_blocks::{BlockDeviceReport, BlocksReport, SegmentReport, SegmentsReport};
 pub use memory_diff::{MemoryDiff, MemoryLineDiff, MemorySide};
 pub use memory_page::{MemoryPage, MemoryRows};
 pub use memory_state::{DeviceUseReport, PoolReport};

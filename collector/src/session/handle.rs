@@ -137,6 +137,7 @@ impl Handle {
             stacks: change.stacks.filter(|_| latest.stacks == change.stacks),
             device_times: change.device_times.filter(|_| latest.device_times == change.device_times),
             torch_ops: change.torch_ops.filter(|_| latest.torch_ops == change.torch_ops),
+            blocks: change.blocks.filter(|_| latest.blocks == change.blocks),
         };
         let cannot = |state: &ReportedState| {
             !order.waiting.contains(&state.pid) && state.settings.changed_by(change) != state.settings
@@ -183,6 +184,7 @@ impl Handle {
             stacks: same(processes.iter().map(|process| process.stacks)).flatten(),
             device_times: same(processes.iter().map(|process| process.device_times)).flatten(),
             torch_ops: same(processes.iter().map(|process| process.torch_ops)).flatten(),
+            blocks: same(processes.iter().map(|process| process.blocks)).flatten(),
         }
     }
 

@@ -103,6 +103,20 @@ const MARK: &[Field] = &[
     field(56, 8),
 ];
 
+/// Flags, device, ticks, allocated bytes, stack, reserved bytes, bytes, address.
+const BLOCK: &[Field] = &[
+    field(3, 1),
+    field(4, 4),
+    field(8, 8),
+    field(16, 8),
+    field(24, 4),
+    field(28, 4),
+    field(32, 8),
+    field(40, 8),
+    field(48, 8),
+    field(56, 8),
+];
+
 /// The fields of entries of that kind and length, if they are known.
 pub fn fields(kind: u16, cells: u8) -> Option<&'static [Field]> {
     Some(match (kind, cells) {
@@ -119,6 +133,7 @@ pub fn fields(kind: u16, cells: u8) -> Option<&'static [Field]> {
             | kind::CALL,
             1,
         ) => WORDS,
+        (kind::BLOCK, 1) => BLOCK,
         (kind::DEVICE_KERNEL, 2) => KERNEL,
         (kind::DEVICE_COPY | kind::DEVICE_FILL | kind::DEVICE_GRAPH, 1) => RECORD,
         (
@@ -128,7 +143,8 @@ pub fn fields(kind: u16, cells: u8) -> Option<&'static [Field]> {
             | kind::GAP
             | kind::RECORDING
             | kind::DEVICE_TIMES
-            | kind::GRAPH_NODE,
+            | kind::GRAPH_NODE
+            | kind::BLOCKS,
             1,
         ) => MARK,
         _ => return None,
@@ -167,6 +183,6 @@ mod tests {
                 assert!(covered.iter().all(|count| *count == 1), "kind {kind}: {covered:?}");
             }
         }
-        assert_eq!(known, 22);
+        assert_eq!(known, 24);
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `python` | whether Python's frames are recorded, and where the interpreter is |
 //! | `native` | whether native frames are recorded, and what their reader must know |
-//! | `torch/` | PyTorch's backward passes, observed when they begin, and its operators |
+//! | `torch/` | PyTorch's backward passes when they begin, its operators, the blocks of its allocator |
 
 pub mod native;
 pub mod python;

@@ -9,7 +9,7 @@ use gputrace_callstack::native::{bounds, surroundings};
 use gputrace_producer::session::Session;
 use gputrace_wire::run_settings::{Frames, RunSettings};
 
-use crate::frames::torch::operators;
+use crate::frames::torch::{blocks, operators};
 use crate::frames::{native, python};
 use crate::lifecycle::device_times::DEVICE_TIMES;
 use crate::table::tables::{self, Tables};
@@ -47,6 +47,9 @@ fn apply(session: &'static Session, wanted: u32) -> bool {
     if let Some(asked) = order.torch_ops {
         operators::request(session, asked);
     }
+    if let Some(asked) = order.blocks {
+        blocks::request(session, asked);
+    }
     order.device_times.is_none_or(|wanted| (DEVICE_TIMES.get().switch)(session, wanted))
 }
 
@@ -62,5 +65,6 @@ fn now(session: &Session) -> RunSettings {
         stacks: Some(Frames { python: state.has_python(), native: state.has_native() }),
         device_times: Some((DEVICE_TIMES.get().now)(session)),
         torch_ops: Some(operators::are_requested()),
+        blocks: Some(blocks::are_requested()),
     }
 }

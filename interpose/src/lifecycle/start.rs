@@ -12,7 +12,7 @@ use gputrace_producer::session::{self, Claim, Session};
 use gputrace_producer::{clock, early_calls, on_full, service, system, thread, untraced};
 
 use crate::describe::context::Service;
-use crate::frames::torch::operators;
+use crate::frames::torch::{blocks, operators};
 use crate::frames::{native, python};
 use crate::hook::{beginning, capture};
 use crate::lifecycle::device_times::DEVICE_TIMES;
@@ -155,6 +155,7 @@ fn begin_with(claim: Claim, session_path: Option<&CStr>) -> Result<(), &'static 
     finish::register(bare);
     let (driver_version, simulated) = definitions::define(session, tables, command);
     python::search(session);
+    blocks::begin_session(session);
     operators::prepare();
     operators::search(session);
     nvtx::define(session);

@@ -31,6 +31,8 @@ pub const ON_FULL: &CStr = c"GPUTRACE_ON_FULL";
 pub const STACKS: &CStr = c"GPUTRACE_STACKS";
 /// `on`: PyTorch's operators are frames.
 pub const TORCH_OPS: &CStr = c"GPUTRACE_TORCH_OPS";
+/// `blocks`: the blocks of caching allocators are recorded too.
+pub const MEMORY: &CStr = c"GPUTRACE_MEMORY";
 /// `on`: the session begins paused.
 pub const START_PAUSED: &CStr = c"GPUTRACE_START_PAUSED";
 /// Set: the session begins paused, and the collector starts it.

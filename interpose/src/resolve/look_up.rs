@@ -136,7 +136,7 @@ fn may_be_ours(name: *const c_char) -> bool {
     !name.is_null() && unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char }
 }
 
-/// Whether a name may be PyTorch's: `_ZN5torch…`.
+/// Whether a name may be PyTorch's: `_ZN5torch…`, `_ZN3c10…`.
 fn may_be_torchs(name: *const c_char) -> bool {
     // SAFETY: the program's C string; byte 5 exists if byte 4 is not its end.
     !name.is_null()
@@ -144,7 +144,7 @@ fn may_be_torchs(name: *const c_char) -> bool {
             *name == b'_' as c_char
                 && *name.add(1) == b'Z' as c_char
                 && *name.add(2) == b'N' as c_char
-                && *name.add(3) == b'5' as c_char
+                && (*name.add(3) == b'5' as c_char || *name.add(3) == b'3' as c_char)
         }
 }
 

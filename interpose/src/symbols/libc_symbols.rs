@@ -150,7 +150,7 @@ const DT_VERSYM: i64 = 0x6fff_fff0;
 const STT_GNU_IFUNC: u8 = 10;
 
 #[repr(C)]
-struct Dynamic {
+pub struct Dynamic {
     tag: i64,
     value: u64,
 }
@@ -159,7 +159,7 @@ struct Dynamic {
 ///
 /// # Safety
 /// The object is mapped whole during the call, and has that dynamic section.
-unsafe fn symbol(base: u64, dynamic: *const Dynamic, name: &[u8]) -> *mut c_void {
+pub unsafe fn symbol(base: u64, dynamic: *const Dynamic, name: &[u8]) -> *mut c_void {
     let none = core::ptr::null_mut();
     if dynamic.is_null() {
         return none;

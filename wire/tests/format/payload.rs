@@ -1,6 +1,7 @@
 //! Where each field of each entry lies, found out by writing it: all ones in one field, and see
 //! which bytes change.
 
+use gputrace_wire::block::{Block, Blocks};
 use gputrace_wire::call::{self, Call, Detail};
 use gputrace_wire::caller::{Caller, CallerEntry};
 use gputrace_wire::cell::{Cell, kind};
@@ -53,7 +54,7 @@ fn bytes_of(cells: &[Cell]) -> Vec<u8> {
     cells.iter().flat_map(|cell| cell.to_bytes()).collect()
 }
 
-pub const NAMES: [&str; 25] = [
+pub const NAMES: [&str; 27] = [
     "THREAD_BEGIN",
     "ANCHOR",
     "EPOCH_BEGIN",
@@ -71,6 +72,8 @@ pub const NAMES: [&str; 25] = [
     "GRAPH",
     "CALL",
     "GRAPH_NODE",
+    "BLOCK",
+    "BLOCKS",
     "device records",
     "DEVICE_KERNEL",
     "DEVICE_COPY",
@@ -405,6 +408,34 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
                 ("value", |fill| fill.value = M32),
                 ("memory", |fill| fill.memory = M8),
             ],
+        ),
+        "BLOCK" => rows(
+            Block::default(),
+            Block {
+                device: M32,
+                ticks: M64,
+                allocated_bytes: M64,
+                stack: M32,
+                reserved_bytes: M64,
+                bytes: -1,
+                address: M64,
+            },
+            |block| bytes_of(&[block.to_cell()]),
+            &[
+                ("device", |block| block.device = M32),
+                ("ticks", |block| block.ticks = M64),
+                ("allocated_bytes", |block| block.allocated_bytes = M64),
+                ("stack", |block| block.stack = M32),
+                ("reserved_bytes", |block| block.reserved_bytes = M64),
+                ("bytes", |block| block.bytes = -1),
+                ("address", |block| block.address = M64),
+            ],
+        ),
+        "BLOCKS" => rows(
+            Blocks::default(),
+            Blocks { is_on: true, ticks: M64 },
+            |blocks| bytes_of(&[blocks.to_cell()]),
+            &[("is_on", |blocks| blocks.is_on = true), ("ticks", |blocks| blocks.ticks = M64)],
         ),
         "GRAPH_NODE" => rows(
             NodesMade::default(),

@@ -1,7 +1,8 @@
 //! What the crate's source says, read as text: constants by module, fields by struct.
 
-const FILES: [(&str, &str); 22] = [
+const FILES: [(&str, &str); 23] = [
     ("atomic.rs", include_str!("../../src/atomic.rs")),
+    ("block.rs", include_str!("../../src/block.rs")),
     ("budget.rs", include_str!("../../src/budget.rs")),
     ("call.rs", include_str!("../../src/call.rs")),
     ("caller.rs", include_str!("../../src/caller.rs")),

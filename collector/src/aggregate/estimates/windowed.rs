@@ -10,6 +10,7 @@ use rustc_hash::FxHashSet;
 use super::drawn::{DrawnWindows, WindowPlan};
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::model::Counts;
+use crate::model::block::BlockEvent;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation, Verdict, What};
@@ -73,6 +74,10 @@ impl<S: Sink> Sink for Windowed<S> {
             operation.verdict = Verdict::None;
         }
         self.pass_on(&operation, definitions);
+    }
+
+    fn block(&mut self, event: &BlockEvent, definitions: &Definitions) {
+        self.sink.block(event, definitions);
     }
 
     fn caller(&mut self, process: u32, number: u32, caller: &Caller, definitions: &Definitions) {

@@ -174,6 +174,7 @@ impl Format for ParquetFolder {
             | Event::Defines { .. }
             | Event::Caller { .. }
             | Event::RangeBegins(..)
+            | Event::Block(_)
             | Event::ProcessEnds { .. } => Ok(()),
         }
     }

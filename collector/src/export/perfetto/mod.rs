@@ -79,7 +79,7 @@ impl Format for Perfetto {
         let processes = &mut self.processes;
         match event {
             Event::ProcessBegins { number, .. } => self.process(number, trace),
-            Event::Defines { .. } => Ok(()),
+            Event::Defines { .. } | Event::Block(_) => Ok(()),
             Event::Samples(samples) => self.sampled.add(tracks, samples, trace),
             Event::Call(call, definitions) => match processes.get_mut(&call.process) {
                 Some(process) => {

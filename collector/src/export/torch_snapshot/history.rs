@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use gputrace_wire::block::Block;
 use gputrace_wire::call::Detail;
 use gputrace_wire::cell::{flag, kind};
 
-use crate::memory::{AllocationKey, MemoryChange, Space, is_of_host};
+use crate::memory::{AllocationKey, BLOCK, MemoryChange, Space, is_of_host};
+use crate::model::block::{BlockEvent, BlockWhat};
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 
@@ -21,6 +23,8 @@ pub enum Action {
     Freed,
     Allocated,
     Refused,
+    /// Physical memory is mapped at an address.
+    Mapped,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,8 +34,10 @@ pub struct MemoryStep {
     /// None of a refusal.
     pub key: Option<AllocationKey>,
     pub kind: usize,
-    /// Of a free those of the allocation, once it is known.
+    /// Of a free those of the allocation, once it is known. Of a mapping the address.
     pub bytes: u64,
+    /// Where physical memory is mapped; 0 where it is not, and of other memory.
+    pub mapped_at: u64,
     pub stack: u32,
     pub api: u32,
     /// What was held on devices after it.
@@ -54,8 +60,32 @@ pub struct MemoryHistory {
 
 impl MemoryHistory {
     pub fn add(&mut self, call: &HostCall, definitions: &Definitions) {
-        let Some(entry) = entry(call, definitions) else { return };
-        self.arrived.push(entry);
+        if let Some(entry) = entry(call, definitions) {
+            self.push(entry);
+        }
+    }
+
+    /// A block of a caching allocator.
+    pub fn add_block(&mut self, event: &BlockEvent) {
+        let action = match event.what {
+            BlockWhat::Changed(Block { bytes: 1.., .. }) => Action::Allocated,
+            BlockWhat::Changed(_) => Action::Freed,
+            // Which blocks are still there is not known.
+            BlockWhat::Switched { is_on } => {
+                if is_on {
+                    self.push(step(event.at_ns, Action::Freed, None));
+                }
+                return;
+            }
+        };
+        let BlockWhat::Changed(block) = event.what else { return };
+        let key = Some((Space::Addresses, block.address));
+        let bytes = block.bytes.unsigned_abs();
+        self.push(MemoryStep { kind: BLOCK, bytes, stack: block.stack, ..step(event.at_ns, action, key) });
+    }
+
+    fn push(&mut self, step: MemoryStep) {
+        self.arrived.push(step);
         // Twice as many: calls that arrive later may be earlier than the last of these.
         if self.arrived.len() >= 2 * ENTRIES_MAX {
             self.follow(ENTRIES_MAX);
@@ -97,6 +127,10 @@ impl MemoryHistory {
                     .collect();
                 return keys.into_iter().for_each(|key| self.end(key, entry.at_ns));
             }
+            (Action::Mapped, Some(key)) => {
+                self.live.get_mut(&key).into_iter().for_each(|live| live.mapped_at = entry.bytes);
+                return;
+            }
             _ => {}
         }
         entry.held_bytes = self.held_bytes;
@@ -119,16 +153,8 @@ impl MemoryHistory {
 /// What a call changed of the memory of devices, or was refused of it.
 fn entry(call: &HostCall, definitions: &Definitions) -> Option<MemoryStep> {
     let HostCall { stack, api, .. } = *call;
-    let of = |at_ns, action, key, kind, bytes| MemoryStep {
-        at_ns,
-        action,
-        key,
-        kind,
-        bytes,
-        stack,
-        api,
-        held_bytes: 0,
-    };
+    let of =
+        |at_ns, action, key, kind, bytes| MemoryStep { kind, bytes, stack, api, ..step(at_ns, action, key) };
     if let Some((at_ns, change)) = MemoryChange::of(call, definitions) {
         return match change {
             MemoryChange::Allocated { kind, .. } if is_of_host(kind) || is_imported(kind) => None,
@@ -137,9 +163,11 @@ fn entry(call: &HostCall, definitions: &Definitions) -> Option<MemoryStep> {
             }
             MemoryChange::Freed { key } => Some(of(at_ns, Action::Freed, Some(key), 0, 0)),
             MemoryChange::ContextEnded => Some(of(at_ns, Action::Freed, None, 0, 0)),
+            MemoryChange::Mapped { address, handle, .. } => {
+                Some(of(at_ns, Action::Mapped, Some((Space::Handles, handle)), 0, address))
+            }
             // Physical memory ends at its release here, also where it is mapped still.
-            MemoryChange::Mapped { .. }
-            | MemoryChange::Unmapped { .. }
+            MemoryChange::Unmapped { .. }
             | MemoryChange::Retained { .. }
             | MemoryChange::Pool { .. }
             | MemoryChange::Observed { .. } => None,
@@ -151,6 +179,10 @@ fn entry(call: &HostCall, definitions: &Definitions) -> Option<MemoryStep> {
     let kind = usize::from(what.memory);
     let returned_ns = call.start_ns.saturating_add(call.duration_ns);
     (is_refused && !is_of_host(kind)).then(|| of(returned_ns, Action::Refused, None, kind, what.bytes))
+}
+
+fn step(at_ns: u64, action: Action, key: Option<AllocationKey>) -> MemoryStep {
+    MemoryStep { at_ns, action, key, kind: 0, bytes: 0, mapped_at: 0, stack: 0, api: 0, held_bytes: 0 }
 }
 
 fn is_imported(kind: usize) -> bool {

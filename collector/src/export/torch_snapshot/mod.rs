@@ -1,11 +1,12 @@
 //! `torch-snapshot`: the memory of one process as PyTorch writes it of its own allocator, for the viewer at
 //! pytorch.org/memory_viz and other readers of that format.
 //!
-//! Each allocation of the driver is a segment of one block. Of several processes, the one with the
-//! highest peak is written.
+//! Each allocation of the driver is a segment, of one block where blocks are not recorded. Of several
+//! processes, the one with the highest peak is written.
 
 mod history;
 mod pickle;
+mod segments;
 #[cfg(test)]
 mod tests;
 
@@ -16,15 +17,18 @@ use rustc_hash::FxHashMap;
 
 use crate::export::by_stack::{ViewerFrame, frames_of_memory};
 use crate::export::{Event, Format, FormatEntry, Target, Trace};
+use crate::memory::BLOCK;
 use history::{Action, MemoryHistory, MemoryStep};
 use pickle::{Memo, Pickle};
+use segments::{SegmentPiece, SnapshotSegment};
 
 pub(super) const FORMAT: FormatEntry = FormatEntry {
     name: "torch-snapshot",
     about: "device memory of one process, for pytorch.org/memory_viz",
     target: Target::Stream,
     open: |destination| {
-        Ok(Box::new(TorchSnapshot { out: Some(destination.stream()?), processes: BTreeMap::new() }))
+        let out = Some(destination.stream()?);
+        Ok(Box::new(TorchSnapshot { out, processes: BTreeMap::new(), blocks: BTreeMap::new() }))
     },
 };
 
@@ -34,12 +38,18 @@ const LARGE_BYTES: u64 = 2 << 20;
 struct TorchSnapshot {
     out: Option<Box<dyn Write>>,
     processes: BTreeMap<u32, MemoryHistory>,
+    /// Of processes whose blocks are recorded.
+    blocks: BTreeMap<u32, MemoryHistory>,
 }
 
 impl Format for TorchSnapshot {
     fn event(&mut self, event: Event<'_>, _: &mut Trace<'_>) -> io::Result<()> {
-        if let Event::Call(call, definitions) = event {
-            self.processes.entry(call.process).or_default().add(call, definitions);
+        match event {
+            Event::Call(call, definitions) => {
+                self.processes.entry(call.process).or_default().add(call, definitions);
+            }
+            Event::Block(event) => self.blocks.entry(event.process).or_default().add_block(event),
+            _ => {}
         }
         Ok(())
     }
@@ -59,7 +69,14 @@ impl Format for TorchSnapshot {
                 trace.process_name(first)
             ));
         }
-        let entries = history.finish();
+        let mut entries = history.finish();
+        let mut blocks = self.blocks.remove(&number);
+        if let Some(blocks) = &mut blocks {
+            entries.extend(blocks.finish());
+            entries.sort_by_key(|entry| entry.at_ns);
+            history.dropped += blocks.dropped;
+            history.not_followed += blocks.not_followed;
+        }
         for (lost, what) in [
             (history.dropped, "earlier allocations and frees are not in device_traces"),
             (history.not_followed, "allocations beyond those that are followed are left out"),
@@ -76,8 +93,9 @@ impl Format for TorchSnapshot {
             keys: FxHashMap::default(),
             frames: FxHashMap::default(),
             stacks: FxHashMap::default(),
+            has_blocks: blocks.is_some(),
         };
-        writer.snapshot(&history, &entries)?;
+        writer.snapshot(&segments::of(&history, blocks.as_ref(), &entries), &entries)?;
         writer.pickle.end()?.flush()?;
         Ok(entries.len() as u64)
     }
@@ -98,14 +116,15 @@ struct SnapshotWriter<'t, 'a> {
     keys: FxHashMap<&'static str, Memo>,
     frames: FxHashMap<ViewerFrame, Memo>,
     stacks: FxHashMap<(u32, u32, usize), Memo>,
+    has_blocks: bool,
 }
 
 impl SnapshotWriter<'_, '_> {
-    fn snapshot(&mut self, history: &MemoryHistory, entries: &[MemoryStep]) -> io::Result<()> {
+    fn snapshot(&mut self, segments: &[SnapshotSegment], entries: &[MemoryStep]) -> io::Result<()> {
         self.pickle.begin_dict()?;
         self.key("segments")?;
         self.pickle.begin_list()?;
-        history.live.values().try_for_each(|live| self.segment(live))?;
+        segments.iter().try_for_each(|segment| self.segment(segment))?;
         self.pickle.end_list()?;
         // One list a device; all that is known is in the first.
         self.key("device_traces")?;
@@ -123,38 +142,57 @@ impl SnapshotWriter<'_, '_> {
         self.pickle.end_dict()
     }
 
-    fn segment(&mut self, live: &MemoryStep) -> io::Result<()> {
+    fn segment(&mut self, segment: &SnapshotSegment) -> io::Result<()> {
         self.pickle.begin_dict()?;
-        self.numbers(&[("device", 0), ("address", address(live)), ("total_size", live.bytes)])?;
-        self.numbers(&[("allocated_size", live.bytes), ("active_size", live.bytes)])?;
-        self.numbers(&[("requested_size", live.bytes), ("stream", 0)])?;
-        self.word("segment_type", if live.bytes >= LARGE_BYTES { "large" } else { "small" })?;
+        self.numbers(&[("device", 0), ("address", segment.address), ("total_size", segment.bytes)])?;
+        let allocated = segment.allocated_bytes();
+        self.numbers(&[("allocated_size", allocated), ("active_size", allocated)])?;
+        self.numbers(&[("requested_size", allocated), ("stream", 0)])?;
+        self.word("segment_type", if segment.bytes >= LARGE_BYTES { "large" } else { "small" })?;
         self.key("segment_pool_id")?;
         self.pickle.number(0)?;
         self.pickle.number(0)?;
         self.pickle.pair()?;
         self.key("is_expandable")?;
-        self.pickle.flag(false)?;
+        self.pickle.flag(segment.is_expandable)?;
         self.key("frames")?;
-        self.stack(live)?;
+        self.stack(&segment.made)?;
         self.key("blocks")?;
         self.pickle.begin_list()?;
-        self.pickle.begin_dict()?;
-        self.numbers(&[("address", address(live)), ("size", live.bytes), ("requested_size", live.bytes)])?;
-        self.word("state", "active_allocated")?;
-        self.key("frames")?;
-        self.stack(live)?;
-        self.pickle.end_dict()?;
+        segment.pieces.iter().try_for_each(|piece| self.block(piece))?;
         self.pickle.end_list()?;
         self.pickle.end_dict()
     }
 
-    /// An allocation is that of a segment and of its block, and so is a free.
+    fn block(&mut self, piece: &SegmentPiece) -> io::Result<()> {
+        self.pickle.begin_dict()?;
+        let bytes = piece.bytes;
+        self.numbers(&[("address", piece.address), ("size", bytes), ("requested_size", bytes)])?;
+        self.word("state", if piece.made.is_some() { "active_allocated" } else { "inactive" })?;
+        self.key("frames")?;
+        match &piece.made {
+            Some(made) => self.stack(made)?,
+            None => {
+                self.pickle.begin_list()?;
+                self.pickle.end_list()?;
+            }
+        }
+        self.pickle.end_dict()
+    }
+
+    /// Without blocks an allocation is that of a segment and of its block, and so is a free.
     fn entry(&mut self, entry: &MemoryStep) -> io::Result<()> {
-        let actions: &[&'static str] = match entry.action {
-            Action::Allocated => &["segment_alloc", "alloc"],
-            Action::Freed => &["free_completed", "segment_free"],
-            Action::Refused => &["oom"],
+        let of = |both: [&'static str; 2], is_first: bool| match (self.has_blocks, is_first) {
+            (false, _) => both.to_vec(),
+            (true, true) => vec![both[0]],
+            (true, false) => vec![both[1]],
+        };
+        let is_block = entry.kind == BLOCK;
+        let actions = match entry.action {
+            Action::Allocated => of(["segment_alloc", "alloc"], !is_block),
+            Action::Freed => of(["free_completed", "segment_free"], is_block),
+            Action::Refused => vec!["oom"],
+            Action::Mapped => vec![],
         };
         for action in actions {
             self.pickle.begin_dict()?;
@@ -228,7 +266,10 @@ impl SnapshotWriter<'_, '_> {
     }
 }
 
-/// Of virtual memory and arrays it is the handle: their addresses are not in the call.
+/// Of arrays, and of virtual memory that is not mapped, it is the handle: no call has their addresses.
 fn address(entry: &MemoryStep) -> u64 {
-    entry.key.map_or(0, |(_, address)| address)
+    match entry.mapped_at {
+        0 => entry.key.map_or(0, |(_, address)| address),
+        mapped_at => mapped_at,
+    }
 }

@@ -1,5 +1,6 @@
 //! What an entry of each kind changes in the process's state.
 
+use gputrace_wire::block::{Block, Blocks};
 use gputrace_wire::call::Call;
 use gputrace_wire::caller::{Caller, CallerEntry};
 use gputrace_wire::cell::{Cell, flag, kind};
@@ -10,6 +11,7 @@ use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
 
 use crate::batch::{Gap, GapReason};
+use crate::model::block::{BlockEvent, BlockWhat};
 use crate::model::executed::{direction_of_record, peers_of_record};
 use crate::model::loss::Loss;
 use crate::model::operation::{Kernel, What};
@@ -85,6 +87,20 @@ impl ProcessState {
             kind::GRAPH_NODE => {
                 self.graphs.nodes_made(&NodesMade::from_cell(first), ring.ranges, &self.definitions);
             }
+            kind::BLOCK => {
+                let block = Block::from_cell(first);
+                let at_ns = self.clocks.monotonic_ns(block.ticks);
+                self.last_seen_ns = self.last_seen_ns.max(at_ns);
+                self.block(ring, at_ns, BlockWhat::Changed(block), sink);
+            }
+            kind::BLOCKS => {
+                let switched = Blocks::from_cell(first);
+                let at_ns = match switched.ticks {
+                    0 => self.begin.start_monotonic_ns,
+                    ticks => self.clocks.monotonic_ns(ticks),
+                };
+                self.block(ring, at_ns, BlockWhat::Switched { is_on: switched.is_on }, sink);
+            }
             kind::THREAD_BEGIN => {
                 self.leave_ranges(ring, sink);
                 ring.thread = ThreadBegin::from_cell(first).thread;
@@ -131,6 +147,11 @@ impl ProcessState {
             },
             _ => self.counts.unknown_kinds += 1,
         }
+    }
+
+    fn block<S: Sink>(&self, ring: &RingState, at_ns: u64, what: BlockWhat, sink: &mut S) {
+        let event = BlockEvent { process: self.number, thread: ring.thread, at_ns, what };
+        sink.block(&event, &self.definitions);
     }
 
     /// The ring is read from `position` on. The collector before this one released cells of the ring mostly

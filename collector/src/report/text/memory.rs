@@ -6,7 +6,7 @@ use crate::report::memory::{MemoryLineReport, REPEATED_MIN};
 use crate::report::table::Table;
 use crate::report::text::page::TextPage;
 use crate::report::words::plural;
-use crate::report::{ProcessMemoryReport, Report, UnmatchedFreesReport};
+use crate::report::{BlocksReport, ProcessMemoryReport, Report, UnmatchedFreesReport};
 
 /// Rows of the table, and lines of each fact.
 const LINES_SHOWN: usize = 4;
@@ -20,42 +20,11 @@ impl Report {
     /// Who held the device's memory when it was the most, and what was never freed.
     pub(super) fn memory_table(&self, page: &mut TextPage) {
         let memory = &self.memory;
-        let peak: u64 =
-            memory.processes.iter().map(|process| process.peak_bytes).fold(0, u64::saturating_add);
-        let held: Vec<&MemoryLineReport> =
-            memory.lines.iter().filter(|line| line.peak_bytes > 0 && line.is_on_device()).collect();
-        if !held.is_empty() {
-            let mut table =
-                Table::new(&["Memory (of devices)", "at peak", "share", "at end", "live", "allocations"])
-                    .optional(&["live", "share"]);
-            let row = |line: &MemoryLineReport, name: String| {
-                vec![
-                    name,
-                    bytes(line.peak_bytes),
-                    percent(line.peak_bytes as f64 / peak.max(1) as f64),
-                    bytes(line.end_bytes),
-                    count(line.end_allocations),
-                    count(line.allocations),
-                ]
-            };
-            let shown = held.get(..LINES_SHOWN).unwrap_or(&held);
-            for line in shown {
-                table.row(row(line, line.text(page.width)));
-            }
-            let end: u64 =
-                memory.processes.iter().map(|process| process.end_bytes).fold(0, u64::saturating_add);
-            let of = |of: &dyn Fn(&MemoryLineReport) -> u64| held.iter().map(|line| of(line)).sum::<u64>();
-            let name = format!("{} in all", plural(held.len() as u64, "line", "lines"));
-            let live = count(of(&|line| line.end_allocations));
-            let made = count(of(&|line| line.allocations));
-            table.row(vec![name, bytes(peak), String::new(), bytes(end), live, made]);
-            table.narrow(page.width, crate::report::text::page::NAME_MIN);
-            let width = table.first_width(page.width);
-            for (at, line) in shown.iter().enumerate() {
-                table.rename(at, line_safe(&line.text(width)).into_owned());
-            }
-            page.table(table, true);
-        }
+        let sum = |of: &dyn Fn(&ProcessMemoryReport) -> u64| {
+            memory.processes.iter().map(of).fold(0, u64::saturating_add)
+        };
+        let [peak, end] = [sum(&|process| process.peak_bytes), sum(&|process| process.end_bytes)];
+        held_table(page, ["Memory (of devices)", "allocations"], &memory.lines, [peak, end]);
         let names_process = memory.processes.len() > 1;
         let has_facts =
             memory.processes.iter().any(|process| process.leaked_allocations > 0 || process.peak_bytes > 0);
@@ -78,6 +47,7 @@ impl Report {
                 &line_safe(&format!("{name}: {times} freed at once, {spent} in the calls for them")),
             );
         }
+        self.blocks(page);
         for process in &memory.processes {
             self.memory_state(process, page);
             if let Some(text) =
@@ -85,6 +55,24 @@ impl Report {
             {
                 page.fact("Unmatched", &text);
             }
+        }
+    }
+
+    /// What a caching allocator gave out, where that is recorded.
+    fn blocks(&self, page: &mut TextPage) {
+        let memory = &self.memory;
+        let blocks = || memory.processes.iter().filter_map(|process| process.blocks.as_ref());
+        let sum = |of: &dyn Fn(&BlocksReport) -> u64| blocks().map(of).fold(0, u64::saturating_add);
+        let [peak, end] = [sum(&|blocks| blocks.peak_bytes), sum(&|blocks| blocks.end_bytes)];
+        held_table(page, ["PyTorch's blocks", "blocks"], &memory.block_lines, [peak, end]);
+        let shown = memory.processes_with_blocks();
+        if !shown.is_empty() {
+            page.blank();
+        }
+        let mut label = "Blocks";
+        for fact in shown.iter().take(PROCESSES_SHOWN).flat_map(|(_, blocks)| blocks.facts()) {
+            page.fact(label, &fact);
+            label = "";
         }
     }
 
@@ -136,6 +124,44 @@ impl Report {
             );
         }
     }
+}
+
+/// The first lines with what they held of devices at the peak; below them all that was held at the peak, and
+/// at the end.
+fn held_table(page: &mut TextPage, heads: [&str; 2], lines: &[MemoryLineReport], all: [u64; 2]) {
+    let [peak, end] = all;
+    let held: Vec<&MemoryLineReport> =
+        lines.iter().filter(|line| line.peak_bytes > 0 && line.is_on_device()).collect();
+    if held.is_empty() {
+        return;
+    }
+    let mut table =
+        Table::new(&[heads[0], "at peak", "share", "at end", "live", heads[1]]).optional(&["live", "share"]);
+    let row = |line: &MemoryLineReport, name: String| {
+        vec![
+            name,
+            bytes(line.peak_bytes),
+            percent(line.peak_bytes as f64 / peak.max(1) as f64),
+            bytes(line.end_bytes),
+            count(line.end_allocations),
+            count(line.allocations),
+        ]
+    };
+    let shown = held.get(..LINES_SHOWN).unwrap_or(&held);
+    for line in shown {
+        table.row(row(line, line.text(page.width)));
+    }
+    let of = |of: &dyn Fn(&MemoryLineReport) -> u64| held.iter().map(|line| of(line)).sum::<u64>();
+    let name = format!("{} in all", plural(held.len() as u64, "line", "lines"));
+    let live = count(of(&|line| line.end_allocations));
+    let made = count(of(&|line| line.allocations));
+    table.row(vec![name, bytes(peak), String::new(), bytes(end), live, made]);
+    table.narrow(page.width, crate::report::text::page::NAME_MIN);
+    let width = table.first_width(page.width);
+    for (at, line) in shown.iter().enumerate() {
+        table.rename(at, line_safe(&line.text(width)).into_owned());
+    }
+    page.table(table, true);
 }
 
 fn unmatched(frees: &UnmatchedFreesReport, not_followed: u64, sizes_unknown: u64) -> Option<String> {

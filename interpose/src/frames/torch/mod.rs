@@ -12,6 +12,7 @@
 //! per call site. If PyTorch is linked in a way that bypasses the symbol (RTLD_DEEPBIND, a static link),
 //! nothing is stored, and the launches of its threads are recorded without their caller.
 
+pub mod blocks;
 pub mod operators;
 mod original;
 
@@ -44,12 +45,14 @@ const WITH_INTRUSIVE_NODES: Form = Form {
     counts_within: true,
 };
 
-/// Our own function of that name, if it is one of the two.
+/// Our own function of that name, if it is one of PyTorch's.
 pub fn own(name: &CStr) -> Option<*mut c_void> {
     if name == WITH_SHARED_NODES.symbol {
         Some(execute_with_shared_nodes as *mut c_void)
     } else if name == WITH_INTRUSIVE_NODES.symbol {
         Some(execute_with_intrusive_nodes as *mut c_void)
+    } else if name == blocks::SYMBOL {
+        Some(blocks::own())
     } else {
         None
     }

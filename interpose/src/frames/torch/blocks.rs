@@ -1,0 +1,205 @@
+//! The blocks of PyTorch's caching allocator (`--memory blocks`).
+//!
+//! The allocator calls `c10::reportMemoryUsageToProfiler` of `libc10` for each block that it gives out or
+//! takes back, with its own totals, for PyTorch's profiler. We export that symbol and come first in the
+//! global scope, so our function is called instead. It records the block if blocks are asked for, then jumps
+//! to PyTorch's function with the caller's own arguments and return address. The symbol contains the types of
+//! the arguments, so a PyTorch with others calls its own function, and no block is recorded.
+//!
+//! The allocator holds its lock during the call. Another thread may hold the loader's lock and wait for that
+//! one (a library that allocates memory of a device while it is loaded), so the loader is not asked here:
+//! PyTorch's function is found by [`mapped_images`], once per call site. The allocator of the host's memory
+//! calls the same function, while PyTorch's profiler runs; these calls are passed on only.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use gputrace_producer::session::{self, Session};
+use gputrace_producer::stderr::{self, KeepErrno};
+use gputrace_producer::{clock, thread};
+use gputrace_wire::block::{Block, Blocks};
+use gputrace_wire::counter::Counter;
+
+use crate::process::settings;
+use crate::symbols::mapped_images;
+use crate::table::tables;
+
+/// `void c10::reportMemoryUsageToProfiler(void*, int64_t, size_t, size_t, c10::Device)`, the same from 2.0 to
+/// 2.11 at least.
+pub const SYMBOL: &CStr = c"_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
+
+/// `c10::DeviceType::CUDA`, the low byte of a `c10::Device`; the next byte is the device's number.
+const CUDA: u8 = 1;
+
+/// Call sites, as return addresses, with the function that each jumps to: two in `libc10_cuda`, and two a
+/// library for memory of the host. Sites beyond this limit are looked up at each call.
+const CALL_SITES_MAX: usize = 16;
+static CALL_SITES: [(AtomicPtr<c_void>, AtomicPtr<c_void>); CALL_SITES_MAX] =
+    [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicPtr::new(core::ptr::null_mut())) };
+        CALL_SITES_MAX];
+
+/// Searches for PyTorch's function that found none. After so many of them a call site gets none for good.
+const FAILED_SEARCHES_MAX: u32 = 8;
+static FAILED_SEARCHES: AtomicU32 = AtomicU32::new(0);
+
+static ARE_REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// Called at a session's start: reads whether blocks are requested.
+pub fn begin_session(session: &'static Session) {
+    let asked = settings::get(settings::MEMORY).is_some_and(|value| value == c"blocks");
+    ARE_REQUESTED.store(asked, Ordering::Relaxed);
+    if asked {
+        note(session, Blocks { is_on: true, ticks: 0 });
+    }
+}
+
+/// Whether blocks are requested, from now on. Called by the service thread only.
+pub fn request(session: &'static Session, asked: bool) {
+    if ARE_REQUESTED.load(Ordering::Relaxed) == asked {
+        return;
+    }
+    if asked {
+        // Blocks that are recorded from here on have later times than the note.
+        note(session, Blocks { is_on: true, ticks: clock::now() });
+        ARE_REQUESTED.store(true, Ordering::Release);
+    } else {
+        ARE_REQUESTED.store(false, Ordering::Relaxed);
+        note(session, Blocks { is_on: false, ticks: clock::now() });
+    }
+}
+
+pub fn are_requested() -> bool {
+    ARE_REQUESTED.load(Ordering::Relaxed)
+}
+
+fn note(session: &'static Session, blocks: Blocks) {
+    thread::with(|slot| slot.emit(session, &[blocks.to_cell()]));
+}
+
+/// # Safety
+/// The same as for PyTorch's function of that name.
+#[cfg_attr(not(test), unsafe(export_name = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn report_memory_usage() {
+    naked_asm!(
+        ".cfi_startproc",
+        // All registers that hold the arguments; there are none in floating point. Five keep the stack
+        // aligned.
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        ".cfi_def_cfa_offset 48",
+        "mov r9, [rsp + 40]",
+        "call {begin}",
+        "mov r11, rax",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        ".cfi_def_cfa_offset 8",
+        "jmp r11",
+        ".cfi_endproc",
+        begin = sym begin,
+    )
+}
+
+/// Records a block. Returns PyTorch's function.
+unsafe extern "C" fn begin(
+    address: u64,
+    bytes: i64,
+    allocated_bytes: u64,
+    reserved_bytes: u64,
+    device: u64,
+    caller: *const c_void,
+) -> *const c_void {
+    let _errno = KeepErrno::new();
+    let [kind, number, ..] = device.to_le_bytes();
+    if kind == CUDA
+        && ARE_REQUESTED.load(Ordering::Acquire)
+        && let Some(session) = session::current()
+    {
+        let device = number.into();
+        record(
+            session,
+            Block { device, ticks: 0, allocated_bytes, stack: 0, reserved_bytes, bytes, address },
+        );
+    }
+    original(caller)
+}
+
+#[inline(never)]
+fn record(session: &'static Session, block: Block) {
+    thread::with(|slot| {
+        let Some(_inside) = slot.enter() else {
+            return session.count(Counter::Nested, 1);
+        };
+        let Some(tables) = tables::of(session) else { return session.count(Counter::BeforeSession, 1) };
+        let is_sampled = slot.samples_cost();
+        let ticks = clock::now();
+        let stack = if block.bytes > 0 { tables.stack(session, slot) } else { 0 };
+        slot.emit(session, &[Block { ticks, stack, ..block }.to_cell()]);
+        if is_sampled {
+            slot.add_cost(clock::now().wrapping_sub(ticks));
+        }
+    });
+}
+
+/// PyTorch's function, as the loader would have bound it for the caller.
+fn original(caller: *const c_void) -> *const c_void {
+    for (site, original) in &CALL_SITES {
+        match site.load(Ordering::Acquire) {
+            known if known.cast_const() == caller => {
+                let found = original.load(Ordering::Acquire);
+                // Another thread is just storing this call site.
+                return if found.is_null() { first_sight(caller) } else { found };
+            }
+            known if known.is_null() => break,
+            _ => {}
+        }
+    }
+    first_sight(caller)
+}
+
+#[cold]
+#[inline(never)]
+fn first_sight(caller: *const c_void) -> *const c_void {
+    // SAFETY: the calling thread returns to the caller's library, which is bound to a library of PyTorch's
+    // that it depends on.
+    let mut found =
+        unsafe { mapped_images::function_behind(caller, SYMBOL, |file| file.starts_with(b"libc10.so")) };
+    if found.is_null() || found == own() {
+        found = nothing as *mut c_void;
+        let before = FAILED_SEARCHES.fetch_add(1, Ordering::Relaxed);
+        if before + 1 < FAILED_SEARCHES_MAX {
+            // There may have been no free descriptor.
+            return found;
+        }
+        if before + 1 == FAILED_SEARCHES_MAX {
+            stderr::line(&[b"PyTorch's profiler gets no memory events: no libc10.so is behind its symbol"]);
+        }
+    }
+    for (site, original) in &CALL_SITES {
+        let free = core::ptr::null_mut();
+        match site.compare_exchange(free, caller.cast_mut(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                original.store(found, Ordering::Release);
+                break;
+            }
+            Err(known) if known.cast_const() == caller => break,
+            Err(_) => {}
+        }
+    }
+    found
+}
+
+/// Our own function of that name.
+pub fn own() -> *mut c_void {
+    report_memory_usage as *mut c_void
+}
+
+/// Called where there is no function of PyTorch's.
+extern "C" fn nothing() {}
