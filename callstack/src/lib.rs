@@ -24,6 +24,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 pub mod active_span;
+mod kept_walks;
 pub mod native;
 pub mod python;
 pub mod ranges;

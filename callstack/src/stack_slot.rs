@@ -7,24 +7,31 @@ use gputrace_producer::session::Session;
 use gputrace_producer::thread::{Callbacks, Slot, Write};
 use gputrace_wire::caller::Caller;
 
+use crate::kept_walks::KeptWalks;
 use crate::ranges::open::Open;
 use crate::recent;
 
+/// What a stack needs comes first.
+#[repr(C)]
 pub(crate) struct StackSlot {
     /// The thread's position in the stack cache.
     pub recent: Shared<recent::CachePosition>,
+    /// What the thread keeps of its last walks, once it has walked.
+    pub walks: Shared<Option<&'static KeptWalks>>,
+    /// Whether nothing was free for them.
+    pub has_no_walks: Shared<bool>,
+    /// Whether `span` is set.
+    pub has_span: Shared<bool>,
     /// The thread's open ranges, once it has pushed one.
     pub open: Shared<Option<&'static Open>>,
     /// The span of the ring's last CALLER entry; `NOBODY` if the ring has none of this thread.
     pub span: Shared<Caller>,
-    /// Whether that span is set.
-    pub has_span: Shared<bool>,
 }
 
 impl StackSlot {
     #[inline(always)]
     pub fn of(slot: &Slot) -> &StackSlot {
-        // SAFETY: numbers, a bool and an optional reference, for which zero is valid; only this function
+        // SAFETY: numbers, bools and optional references, for which zero is valid; only this function
         // uses the area.
         unsafe { slot.callstack.content() }
     }
@@ -48,7 +55,11 @@ fn catch_up(slot: &Slot, session: &Session, write: Write<'_>) -> bool {
 }
 
 fn thread_ends(slot: &Slot) {
-    if let Some(open) = StackSlot::of(slot).open.take() {
+    let state = StackSlot::of(slot);
+    if let Some(open) = state.open.take() {
         open.give_back();
+    }
+    if let Some(walks) = state.walks.take() {
+        walks.give_back();
     }
 }

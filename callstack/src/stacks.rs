@@ -27,6 +27,7 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, kind};
 
 use crate::active_span::Works;
+use crate::kept_walks::{self, KeptWalks};
 use crate::native::frames::{self, Native};
 use crate::native::merge::{FrameBoundary, Outermost, PythonFrame, merge};
 use crate::native::walk as native_walk;
@@ -85,6 +86,7 @@ pub struct Stacks {
     stacks: Handles,
     names: Handles,
     buffers: &'static [StackBuffer],
+    walks: &'static [KeptWalks],
     count: AtomicU32,
 }
 
@@ -106,6 +108,7 @@ impl Stacks {
             stacks: Handles::new(STACK_SLOTS)?,
             names: Handles::new(NAME_SLOTS)?,
             buffers: memory::map(STACK_BUFFERS)?,
+            walks: kept_walks::new()?,
             count: AtomicU32::new(0),
         })
     }
@@ -147,7 +150,9 @@ impl Stacks {
             && let Some(runtime) = runtime::current()
         {
             prefetch(runtime);
-            callers::expect();
+            if StackSlot::of(slot).has_span.get() {
+                callers::expect();
+            }
         }
     }
 
@@ -164,10 +169,13 @@ impl Stacks {
         }
         if let Some((runtime, state)) = python {
             works = Works::of_state(runtime, state).unwrap_or(works);
+            let walks = KeptWalks::of_this_thread(self.walks, slot);
             // SAFETY: the state is the calling thread's, in an interpreter whose layout was checked. Until
             // the hook returns the thread runs no Python, so its frames and the objects they refer to stay.
             let memory = unsafe { Own::new() };
-            match fingerprint_inside(&memory, &runtime.layout, &runtime.types, state, outer) {
+            // SAFETY: the calling thread's, which is inside the guard of its hook.
+            let last = walks.map(|walks| unsafe { walks.python() });
+            match fingerprint_inside(&memory, &runtime.layout, &runtime.types, state, outer, last) {
                 Ok(fingerprint) => of_python = fingerprint,
                 Err(Damaged) => {
                     session.count(Counter::StacksUnread, 1);

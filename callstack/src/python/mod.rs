@@ -44,6 +44,7 @@ pub mod code;
 #[cfg(test)]
 mod hostile_tests;
 pub mod identity;
+pub mod last_walk;
 pub mod layout;
 pub mod lives;
 pub mod memory;

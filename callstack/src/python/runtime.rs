@@ -26,13 +26,9 @@ type Answer = unsafe extern "C" fn() -> c_int;
 /// versions it belongs to the thread that holds the GIL.
 const OWN_CURRENT_SINCE: u8 = 12;
 
+/// What each stack needs comes first, in one cache line.
+#[repr(C, align(64))]
 pub struct Runtime {
-    pub layout: Layout,
-    pub types: Types,
-    /// The type of contexts of context variables.
-    pub context_type: u64,
-    /// `PY_VERSION_HEX`.
-    pub version: u32,
     is_initialized: Answer,
     /// The state with which the thread runs Python now.
     current: ThreadStateGetter,
@@ -41,6 +37,12 @@ pub struct Runtime {
     newest_interpreter: ThreadStateGetter,
     main_interpreter: ThreadStateGetter,
     verdict: AtomicU32,
+    /// `PY_VERSION_HEX`.
+    pub version: u32,
+    pub layout: Layout,
+    pub types: Types,
+    /// The type of contexts of context variables.
+    pub context_type: u64,
 }
 
 mod verdict {
@@ -49,6 +51,7 @@ mod verdict {
     pub const BAD: u32 = 2;
 }
 
+#[unsafe(link_section = ".bss.gputrace_hot")]
 static CURRENT: AtomicPtr<Runtime> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The result of a search.

@@ -39,6 +39,7 @@ use node::GradNode;
 use passes::Outside;
 
 /// Whether stacks are to include backward passes.
+#[unsafe(link_section = ".bss.gputrace_hot")]
 static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
 
 /// Called at a session's start.

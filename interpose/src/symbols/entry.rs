@@ -1,20 +1,15 @@
 //! A hooked function of the driver. The table of all of them is `api`.
 
 use core::ffi::c_void;
-use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::{AtomicPtr, AtomicU64};
 
 use crate::process::link::Link;
-
-/// The table has fewer rows than this.
-pub const MOST: usize = 512;
 
 /// The table, which is above all that reads it here. Set before the first session starts.
 pub static TABLE: Link<&[Entry]> = Link::new(&(&[] as &[Entry]));
 
 /// One hooked symbol of the driver.
 pub struct Entry {
-    /// Its index in the table.
-    pub index: usize,
     /// The base name under which `cuGetProcAddress` knows it.
     pub base: &'static str,
     /// The exported symbol, with a terminating NUL.
@@ -29,6 +24,8 @@ pub struct Entry {
     pub hash: u32,
     /// The driver's function; null until it is looked up.
     pub original: AtomicPtr<c_void>,
+    /// The symbol's definition, below the generation of the session that it belongs to; 0 until the first call.
+    pub api: AtomicU64,
 }
 
 impl Entry {
