@@ -7,7 +7,7 @@ use gputrace_producer::session::Session;
 use gputrace_producer::thread::{Callbacks, Slot, Write};
 use gputrace_wire::caller::Caller;
 
-use crate::kept_walks::KeptWalks;
+use crate::kept_walks::{self, KeptWalks};
 use crate::ranges::open::Open;
 use crate::recent;
 
@@ -34,6 +34,28 @@ impl StackSlot {
         // SAFETY: numbers, bools and optional references, for which zero is valid; only this function
         // uses the area.
         unsafe { slot.callstack.content() }
+    }
+
+    /// What the calling thread keeps of its last walks: the first time, one of these. `slot` is the
+    /// thread's. `None` if none was free.
+    #[inline(always)]
+    pub fn kept_walks(slot: &Slot, all: &'static [KeptWalks]) -> Option<&'static KeptWalks> {
+        let state = StackSlot::of(slot);
+        match state.walks.get() {
+            None if !state.has_no_walks.get() => StackSlot::take_walks(slot, all),
+            walks => walks,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_walks(slot: &Slot, all: &'static [KeptWalks]) -> Option<&'static KeptWalks> {
+        let state = StackSlot::of(slot);
+        let walks = kept_walks::take(all);
+        state.walks.set(walks);
+        state.has_no_walks.set(walks.is_none());
+        slot.set_callbacks(&CALLBACKS);
+        walks
     }
 }
 

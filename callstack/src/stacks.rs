@@ -169,7 +169,7 @@ impl Stacks {
         }
         if let Some((runtime, state)) = python {
             works = Works::of_state(runtime, state).unwrap_or(works);
-            let walks = KeptWalks::of_this_thread(self.walks, slot);
+            let walks = StackSlot::kept_walks(slot, self.walks);
             // SAFETY: the state is the calling thread's, in an interpreter whose layout was checked. Until
             // the hook returns the thread runs no Python, so its frames and the objects they refer to stay.
             let memory = unsafe { Own::new() };
@@ -185,7 +185,11 @@ impl Stacks {
         }
         let native = self.native(session);
         let beside = Beside {
-            native: native.map(|native| (native, native.hash(session))),
+            native: native.map(|native| {
+                let walks = StackSlot::kept_walks(slot, self.walks);
+                // SAFETY: the calling thread's, which is inside the guard of its hook.
+                (native, native.hash(session, walks.map(|walks| unsafe { walks.native() })))
+            }),
             around: around.as_ref(),
             operators: operators::hash(),
         };

@@ -116,12 +116,12 @@ macro_rules! hooks {
             }
             #[derive(Clone, Copy)]
             struct Call(*mut c_void, $($type),*);
-            impl steps::Original for Call {
+            impl steps::DriverCall for Call {
                 #[inline(always)]
                 fn call(self) -> Status {
                     let Call(original, $($arg),*) = self;
-                    // SAFETY: the address is the driver's function of that name, which has this signature; the
-                    // arguments are the caller's own.
+                    // SAFETY: the address is the driver's function of that name, which has this signature;
+                    // the arguments are the caller's own.
                     unsafe {
                         core::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> Status>(
                             original,

@@ -1,67 +1,58 @@
-//! Where each thread's [`Slot`] is: in the static part of its thread-local storage, at a fixed distance from the
-//! thread pointer.
+//! Where each thread's [`Slot`](crate::thread::Slot) is: in the static part of its thread-local storage, at a
+//! fixed distance from the thread pointer.
 //!
-//! The compiler gives a library's thread-locals the general form, a call of the loader's `__tls_get_addr`: three
-//! lines of code and four of data, which a hook finds cold, for one addition. The library is preloaded, so the
-//! loader reserves its thread-locals in every thread, and the distance is a constant that the loader writes to our
-//! offset table. (If the library is opened later, glibc takes them from its reserve of 1664 bytes, or the open
-//! fails.)
+//! The compiler gives a library's thread-locals the general form, a call of the loader's `__tls_get_addr`:
+//! three cache lines of code and four of data for one addition, which a hook finds cold. The library is
+//! preloaded, so the loader reserves its thread-locals in every thread and writes the distance to our offset
+//! table once. (If the library is opened later instead, glibc takes them from its reserve of 1664 bytes, or
+//! the library does not open.)
 //!
-//! The memory is zero in a new thread, which is a new slot.
+//! The memory is zero in a new thread.
 
-use crate::thread::Slot;
+/// The memory of each thread, in bytes, and its alignment.
+pub const BYTES: usize = 320;
+pub const ALIGNMENT: usize = 64;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
-mod place {
-    use super::Slot;
+core::arch::global_asm!(
+    ".pushsection .tbss.gputrace_slot,\"awT\",@nobits",
+    ".balign {alignment}",
+    ".globl gputrace_slot",
+    ".hidden gputrace_slot",
+    ".type gputrace_slot, @object",
+    ".size gputrace_slot, {bytes}",
+    "gputrace_slot:",
+    ".zero {bytes}",
+    ".popsection",
+    bytes = const BYTES,
+    alignment = const ALIGNMENT,
+);
 
-    core::arch::global_asm!(
-        ".pushsection .tbss.gputrace_slot,\"awT\",@nobits",
-        ".balign {align}",
-        ".globl gputrace_slot",
-        ".hidden gputrace_slot",
-        ".type gputrace_slot, @object",
-        ".size gputrace_slot, {size}",
-        "gputrace_slot:",
-        ".zero {size}",
-        ".popsection",
-        size = const size_of::<Slot>(),
-        align = const align_of::<Slot>(),
-    );
-
-    #[inline(always)]
-    pub fn with<R>(body: impl FnOnce(&Slot) -> R) -> R {
-        let slot: *const Slot;
-        // SAFETY: reads the thread pointer and a constant that the loader wrote, and adds them.
-        unsafe {
-            core::arch::asm!(
-                "mov {slot}, qword ptr fs:[0]",
-                "add {slot}, qword ptr [rip + gputrace_slot@GOTTPOFF]",
-                slot = out(reg) slot,
-                options(pure, nomem, nostack),
-            );
-        }
-        // SAFETY: memory of that size and alignment, which lives as long as the thread and is this thread's alone;
-        // zero is a valid slot.
-        body(unsafe { &*slot })
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[inline(always)]
+pub fn of_this_thread() -> *const u8 {
+    let memory: *const u8;
+    // SAFETY: adds a constant, which the loader wrote, to the thread pointer.
+    unsafe {
+        core::arch::asm!(
+            "mov {memory}, qword ptr fs:[0]",
+            "add {memory}, qword ptr [rip + gputrace_slot@GOTTPOFF]",
+            memory = out(reg) memory,
+            options(pure, nomem, nostack),
+        );
     }
+    memory
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
-mod place {
-    use core::mem::MaybeUninit;
+#[inline(always)]
+pub fn of_this_thread() -> *const u8 {
+    use core::cell::UnsafeCell;
 
-    use super::Slot;
-
+    #[repr(C, align(64))]
+    struct Memory(UnsafeCell<[u8; BYTES]>);
     thread_local! {
-        static SLOT: MaybeUninit<Slot> = const { MaybeUninit::zeroed() };
+        static MEMORY: Memory = const { Memory(UnsafeCell::new([0; BYTES])) };
     }
-
-    #[inline(always)]
-    pub fn with<R>(body: impl FnOnce(&Slot) -> R) -> R {
-        // SAFETY: zero is a valid slot.
-        SLOT.with(|slot| body(unsafe { slot.assume_init_ref() }))
-    }
+    MEMORY.with(|memory| memory.0.get().cast_const().cast())
 }
-
-pub use place::with;

@@ -1,8 +1,8 @@
 //! A thread's slot: the guard against recursion into our own hooks, the thread's ring, its cost samples.
 //!
-//! A slot is one thread-local ([`slot_memory`](crate::slot_memory)) of plain cells without a destructor. It can therefore be used in a signal
-//! handler, in a thread-local destructor that runs after ours, and in a thread that the C library did not
-//! make.
+//! A slot is one thread-local of plain cells without a destructor, in [`slot_memory`](crate::slot_memory). It
+//! can therefore be used in a signal handler, in a thread-local destructor that runs after ours, and in a
+//! thread that the C library did not make.
 //!
 //! A `pthread` key reports the end of a thread; the thread's ring is then free again. If a later
 //! thread-local destructor calls a hook, the thread takes a ring again, and the key returns that ring in
@@ -53,8 +53,8 @@ impl Generation {
     }
 }
 
-/// Zero is valid for every field, and a new slot. The order is that of use: a launch without stacks touches the
-/// first two cache lines.
+/// Zero is valid for every field, and a new slot. The order is that of use: a launch without stacks touches
+/// the first two cache lines.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
@@ -119,7 +119,10 @@ pub struct Callbacks {
 /// The calling thread's slot.
 #[inline(always)]
 pub fn with<R>(body: impl FnOnce(&Slot) -> R) -> R {
-    slot_memory::with(body)
+    const { assert!(size_of::<Slot>() <= slot_memory::BYTES && align_of::<Slot>() <= slot_memory::ALIGNMENT) };
+    // SAFETY: memory of that size and alignment, which lives as long as the thread and is this thread's
+    // alone; it was zero at first, which is a valid slot, and only this function uses it.
+    body(unsafe { &*slot_memory::of_this_thread().cast::<Slot>() })
 }
 
 /// The result of [`Slot::offer`].

@@ -1,22 +1,23 @@
 //! The frames that a thread's last walk found, by which the next walk goes faster.
 //!
-//! Most of a thread's outer frames are those of its last launch. A walk that follows their chain waits for each
-//! frame's line of memory before it knows the address of the next one; in a decode step of PyTorch that was half of a
-//! hook. So the last walk's links are kept, the outermost first. Where the chain comes to a kept link, the frame is
-//! compared with it, and its pointer to the next frame with the next link: if they are equal, the walk goes on at the
-//! *kept* address. The processor predicts that they are, and so reads many frames at a time. No address is used
-//! before the chain has led to it, since the frame at a kept address may be gone.
+//! Most of a thread's outer frames are those of its last launch. A walk that follows their chain waits for
+//! each frame's line of memory before it knows the address of the next one; in a decode step of PyTorch that
+//! was half of a hook. So the last walk's links are kept, the outermost first. Where the chain comes to a
+//! kept link, the frame is compared with it, and its pointer to the next frame with the next link: if they
+//! are equal, the walk goes on at the *kept* address. The processor predicts that they are, and so reads many
+//! frames at a time. No address is used before the chain has led to it, since the frame at a kept address may
+//! be gone.
 //!
-//! The fingerprint is mixed from the outermost frame in, and is kept for every link. Where all links from one outward
-//! are unchanged, it is not computed again for them, and the counts of ended code objects are not read again either,
-//! unless any has ended.
+//! The sum that the fingerprint is made of is kept for every link. Where all links from one outward are
+//! unchanged, it is not computed again for them, and the counts of ended code objects are not read again
+//! either, unless any has ended.
 
 use super::identity::fold;
 use super::layout::{Instruction, Layout};
 use super::lives;
 use super::memory::Memory;
-use super::stacks::mix;
 use super::walk::{Damaged, innermost};
+use crate::sum::Sum;
 
 /// Deeper stacks are walked without.
 pub const LINKS_MAX: usize = 128;
@@ -36,8 +37,8 @@ struct Link {
 }
 
 impl Link {
-    /// The kept address. The compiler does not see that it was compared with another number, and so cannot use that
-    /// one, for which the processor would have to wait.
+    /// The kept address. The compiler does not see that it was compared with another number, and so cannot
+    /// use that one, for which the processor would have to wait.
     #[inline(always)]
     fn kept_at(&self) -> u64 {
         #[cfg(target_arch = "x86_64")]
@@ -58,12 +59,12 @@ impl Link {
 /// What the frames from the outermost one in come to.
 #[derive(Clone, Copy, Default)]
 struct Sums {
-    fingerprint: u64,
+    links: u64,
     ends: u64,
 }
 
 /// A thread's last walk. Zeroed memory is valid: no walk.
-pub struct LastWalk {
+pub struct LastPythonWalk {
     /// The frame at which the walk ended.
     outer: u64,
     /// The number of all ends before the walk.
@@ -97,9 +98,9 @@ impl From<TooDeep> for Failure {
     }
 }
 
-impl LastWalk {
-    /// As [`fingerprint_of_links`](super::stacks::fingerprint_of_links), but another number. `None` for a stack that
-    /// is deeper than what is kept.
+impl LastPythonWalk {
+    /// As [`fingerprint_of_links`](super::stacks::fingerprint_of_links); `None` for a stack that is deeper
+    /// than what is kept.
     #[inline(always)]
     pub fn fingerprint<M: Memory>(
         &mut self,
@@ -144,8 +145,8 @@ impl LastWalk {
         state: u64,
         outer: u64,
     ) -> Result<u64, Failure> {
-        // SYNC: read before the counts by address. A count that was kept is the current one if no code object has
-        // ended since; `lives` says why each end that matters is seen.
+        // SYNC: read before the counts by address. A count that was kept is the current one if no code object
+        // has ended since; `lives` says why each end that matters is seen.
         let ends = lives::all_ends();
         if self.ends != ends || self.outer != outer {
             (self.ends, self.outer, self.count) = (ends, outer, 0);
@@ -198,13 +199,13 @@ impl LastWalk {
         self.count = kept;
         for index in (0..found).rev() {
             let link = self.found.get(index).copied().unwrap_or_default();
-            sums.fingerprint = mix(sums.fingerprint, link.code, link.instruction);
+            sums.links = Sum::with_inner(sums.links, fold(link.code, link.instruction));
             sums.ends = sums.ends.wrapping_add(lives::ends_near(link.code));
             *self.links.get_mut(self.count).ok_or(TooDeep)? = link;
             *self.sums.get_mut(self.count).ok_or(TooDeep)? = sums;
             self.count += 1;
         }
-        Ok(fold(sums.fingerprint, sums.ends).max(1))
+        Ok(fold(sums.links, sums.ends).max(1))
     }
 
     /// The last of the kept links before `rest`, if it is the frame at that address.
@@ -223,13 +224,20 @@ impl LastWalk {
             rest -= 1;
         }
         // Frames of generators are elsewhere, as are those before 3.11.
-        (0..SEARCHED).map(|skipped| rest.saturating_sub(skipped)).find(|rest| self.link_at(*rest, at).is_some()).unwrap_or(rest)
+        (0..SEARCHED)
+            .map(|skipped| rest.saturating_sub(skipped))
+            .find(|rest| self.link_at(*rest, at).is_some())
+            .unwrap_or(rest)
     }
 }
 
 /// A frame and the address of the next one.
 #[inline(always)]
-fn read<M: Memory, const IS_ADDRESS: bool>(memory: &M, layout: &Layout, at: u64) -> Result<(Link, u64), Damaged> {
+fn read<M: Memory, const IS_ADDRESS: bool>(
+    memory: &M,
+    layout: &Layout,
+    at: u64,
+) -> Result<(Link, u64), Damaged> {
     let code = memory.word(at, layout.frame_code.into()).ok_or(Damaged)?;
     let instruction = match IS_ADDRESS {
         true => memory.word(at, layout.frame_instruction.into()).ok_or(Damaged)?,
@@ -239,3 +247,176 @@ fn read<M: Memory, const IS_ADDRESS: bool>(memory: &M, layout: &Layout, at: u64)
     Ok((Link { at, code, instruction }, previous))
 }
 
+#[cfg(test)]
+mod tests {
+    use super::super::layout::ABSENT;
+    use super::super::memory::ProcessImage;
+    use super::super::stacks::fingerprint_of_links;
+    use super::*;
+
+    const START: u64 = 0x20_0000;
+    const STATE: u64 = START + 0x100;
+    const BETWEEN: u64 = START + 0x300;
+    /// Of code objects whose ends no other test counts.
+    const CODE: u64 = START + 0x5000;
+    const FRAMES: u64 = START + 0x8000;
+    const ELSEWHERE: u64 = START + 0x1_8000;
+
+    fn none() -> Box<LastPythonWalk> {
+        // SAFETY: zeroed memory is valid.
+        Box::new(unsafe { core::mem::zeroed() })
+    }
+
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 11) % limit
+        }
+    }
+
+    /// A process whose thread has these frames, the outermost first.
+    struct Process {
+        layout: Layout,
+        bytes: Vec<u8>,
+        frames: Vec<Link>,
+    }
+
+    impl Process {
+        fn new(minor: u8) -> Process {
+            let layout = Layout::of_minor(minor).unwrap();
+            Process { layout, bytes: vec![0; 0x2_0000], frames: Vec::new() }
+        }
+
+        fn put(&mut self, at: u64, offset: u16, value: u64) {
+            let from = (at - START) as usize + usize::from(offset);
+            self.bytes[from..from + 8].copy_from_slice(&value.to_le_bytes());
+        }
+
+        /// Writes the chain; what was elsewhere is overwritten.
+        fn write(&mut self) {
+            self.bytes.fill(0xa5);
+            let (layout, mut previous) = (self.layout, 0);
+            for frame in self.frames.clone() {
+                // Some versions have fewer bytes of the instruction, which is written first.
+                self.put(frame.at, layout.frame_instruction, frame.instruction);
+                self.put(frame.at, layout.frame_code, frame.code);
+                self.put(frame.at, layout.frame_previous, previous);
+                previous = frame.at;
+            }
+            if layout.cframe_frame == ABSENT {
+                self.put(STATE, layout.thread_frame, previous);
+            } else {
+                self.put(STATE, layout.thread_frame, BETWEEN);
+                self.put(BETWEEN, layout.cframe_frame, previous);
+            }
+        }
+
+        fn push(&mut self, numbers: &mut Numbers) {
+            let depth = self.frames.len() as u64;
+            let is_elsewhere = numbers.below(8) == 0;
+            let at = if is_elsewhere { ELSEWHERE } else { FRAMES } + 0x100 * depth;
+            let (code, instruction) = (CODE + 0x40 * numbers.below(6), 2 * numbers.below(4));
+            self.frames.push(Link { at, code, instruction });
+        }
+
+        fn fingerprints(&self, last: &mut LastPythonWalk, outer: u64) -> [Result<Option<u64>, Damaged>; 2] {
+            let memory = ProcessImage { start: START, bytes: &self.bytes };
+            let plain = fingerprint_of_links(&memory, &self.layout, STATE, outer).map(Some);
+            [last.fingerprint(&memory, &self.layout, STATE, outer), plain]
+        }
+    }
+
+    #[test]
+    fn fingerprint_is_that_of_a_walk_without_it() {
+        for minor in 8..=12 {
+            let (mut process, mut numbers, mut last) =
+                (Process::new(minor), Numbers(77 + u64::from(minor)), none());
+            for round in 0..4_000 {
+                match numbers.below(4) {
+                    0 if process.frames.len() < 100 => {
+                        (0..numbers.below(12)).for_each(|_| process.push(&mut numbers))
+                    }
+                    1 => process
+                        .frames
+                        .truncate(process.frames.len().saturating_sub(numbers.below(9) as usize)),
+                    2 if !process.frames.is_empty() => {
+                        let index = numbers.below(process.frames.len() as u64) as usize;
+                        process.frames[index].instruction = 2 * numbers.below(4);
+                    }
+                    3 if !process.frames.is_empty() => {
+                        let index = process.frames.len() - 1;
+                        process.frames[index].code = CODE + 0x40 * numbers.below(6);
+                    }
+                    _ => {}
+                }
+                process.write();
+                let outer = match (numbers.below(5), process.frames.len()) {
+                    (0, depth @ 1..) => process.frames[numbers.below(depth as u64) as usize].at,
+                    _ => 0,
+                };
+                let [found, plain] = process.fingerprints(&mut last, outer);
+                assert_eq!(found, plain, "3.{minor}, round {round}, {} frames", process.frames.len());
+            }
+        }
+    }
+
+    #[test]
+    fn kept_address_is_not_read_unless_the_chain_leads_to_it() {
+        let (mut process, mut numbers, mut last) = (Process::new(12), Numbers(5), none());
+        (0..30).for_each(|_| process.push(&mut numbers));
+        process.write();
+        assert!(
+            last.fingerprint(
+                &ProcessImage { start: START, bytes: &process.bytes },
+                &process.layout,
+                STATE,
+                0
+            )
+            .is_ok()
+        );
+        // The outer frames are gone, and their memory is not mapped.
+        process.frames.drain(..20);
+        process.write();
+        let gone = (process.frames.iter().map(|frame| frame.at).min().unwrap() - START) as usize;
+        struct Mapped<'b>(ProcessImage<'b>, u64);
+        impl Memory for Mapped<'_> {
+            fn may_hold(&self, base: u64) -> bool {
+                self.0.may_hold(base)
+            }
+            fn read(&self, base: u64, offset: u64, into: &mut [u8]) -> bool {
+                assert!(base < FRAMES || base >= self.1, "{base:#x} is gone");
+                self.0.read(base, offset, into)
+            }
+        }
+        let memory = Mapped(ProcessImage { start: START, bytes: &process.bytes }, START + gone as u64);
+        let found = last.fingerprint(&memory, &process.layout, STATE, 0);
+        assert_eq!(found, fingerprint_of_links(&memory, &process.layout, STATE, 0).map(Some));
+    }
+
+    #[test]
+    fn deep_stack_and_damage_are_left_to_the_plain_walk() {
+        let (mut process, mut numbers, mut last) = (Process::new(12), Numbers(9), none());
+        (0..LINKS_MAX as u64 / 2).for_each(|_| process.push(&mut numbers));
+        process.write();
+        assert!(
+            matches!(process.fingerprints(&mut last, 0), [Ok(Some(one)), Ok(Some(other))] if one == other)
+        );
+        // A ring.
+        let first = process.frames[0].at;
+        process.put(first, process.layout.frame_previous, first);
+        assert_eq!(process.fingerprints(&mut last, 0)[0], Ok(None));
+        for _ in 0..PASSED_OVER {
+            assert_eq!(process.fingerprints(&mut last, 0)[0], Ok(None));
+        }
+        process.put(first, process.layout.frame_previous, 3);
+        assert_eq!(process.fingerprints(&mut last, 0), [Err(Damaged); 2]);
+        process.put(first, process.layout.frame_previous, 0);
+        assert!(
+            matches!(process.fingerprints(&mut last, 0), [Ok(Some(one)), Ok(Some(other))] if one == other)
+        );
+    }
+}

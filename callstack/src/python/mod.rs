@@ -28,6 +28,7 @@
 //! | `memory` | ways to read: own memory, memory that may be unmapped, an image |
 //! | `layout` | the offsets of each version; a script writes `layout/table.rs` |
 //! | `walk` | frames, from the innermost out |
+//! | `last_walk` | the frames that a thread's last walk found, by which the next one goes faster |
 //! | `identity` | distinguishes a code object from a later one at the same address |
 //! | `lives` | when code objects end: a number for each one's life, and counts of ends |
 //! | `unicode` | a string as UTF-8 |

@@ -34,9 +34,9 @@ const DEINITIALIZED: Status = 4;
 pub type WithoutSession = fn(&'static Entry, bool, Status) -> Status;
 
 /// A call of the driver's own function, with the program's arguments. A trait, because a closure cannot be
-/// marked as inlined: each place that calls it would otherwise take the arguments from memory. A copy, because what
-/// a function that is not inlined gets has an address, and the rest would stay in memory too.
-pub trait Original: Copy {
+/// marked as inlined: each place that calls it would otherwise take the arguments from memory. A copy,
+/// because what a function that is not inlined gets has an address, and the rest would stay in memory too.
+pub trait DriverCall: Copy {
     /// Called exactly once.
     fn call(self) -> Status;
 }
@@ -47,7 +47,7 @@ pub trait Original: Copy {
 pub fn around(
     entry: &'static Entry,
     without_session: WithoutSession,
-    original: impl Original,
+    original: impl DriverCall,
     describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
     let Some(session) = session::current() else { return idle(entry, without_session, original) };
@@ -94,7 +94,7 @@ pub fn around(
 
 #[cold]
 #[inline(never)]
-fn idle(entry: &'static Entry, without_session: WithoutSession, original: impl Original) -> Status {
+fn idle(entry: &'static Entry, without_session: WithoutSession, original: impl DriverCall) -> Status {
     // The session may be published while the call is under way, which then is in no record.
     let was_starting = session::is_starting();
     without_session(entry, was_starting, original.call())
@@ -102,7 +102,7 @@ fn idle(entry: &'static Entry, without_session: WithoutSession, original: impl O
 
 #[cold]
 #[inline(never)]
-fn nested(session: &'static Session, original: impl Original) -> Status {
+fn nested(session: &'static Session, original: impl DriverCall) -> Status {
     session.count(Counter::Nested, 1);
     original.call()
 }
@@ -133,13 +133,7 @@ fn add_cost(
 
 /// Writes the call's event; false if the session is paused and passed over the call.
 #[inline(always)]
-fn record(
-    context: &Context,
-    entry: &'static Entry,
-    slot: &Slot,
-    at: At,
-    description: Description,
-) -> bool {
+fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, description: Description) -> bool {
     let Context { session, tables, status } = *context;
     let mut flags = description.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 };
     let mut stream = 0;
@@ -163,13 +157,9 @@ fn record(
             stream = tables.stream(session, slot, handle, entry.per_thread);
         }
     }
-    let takes_stack =
-        is_recorded_with_stack(description.kind) || is_load(&description) || has_failed(status);
-    let (stack, works) = if takes_stack {
-        tables.stack_and_works(session, slot)
-    } else {
-        (0, Works::of_this_thread(session))
-    };
+    let takes_stack = is_recorded_with_stack(description.kind) || is_load(&description) || has_failed(status);
+    let (stack, works) =
+        if takes_stack { tables.stack_and_works(session, slot) } else { (0, Works::of_this_thread(session)) };
     let mut is_timed = flags & flag::CAPTURED == 0;
     let mut window = if is_timed { at.state.window() } else { 0 };
     if at.state.is_untimed_at_either(session.hook_state()) && is_timed && status == SUCCESS {
@@ -210,7 +200,7 @@ fn record(
 pub fn around_failure(
     entry: &'static Entry,
     _: WithoutSession,
-    original: impl Original,
+    original: impl DriverCall,
     describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
     let start_ticks = clock::now();

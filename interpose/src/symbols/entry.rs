@@ -24,7 +24,8 @@ pub struct Entry {
     pub hash: u32,
     /// The driver's function; null until it is looked up.
     pub original: AtomicPtr<c_void>,
-    /// The symbol's definition, below the generation of the session that it belongs to; 0 until the first call.
+    /// The symbol's definition, below the generation of the session that it belongs to; 0 until the first
+    /// call.
     pub api: AtomicU64,
 }
 
