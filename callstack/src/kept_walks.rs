@@ -4,7 +4,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use gputrace_producer::memory::{self, Zeroed};
+use gputrace_producer::memory::{self, Zeroed, prefetch};
 
 use crate::native::last_walk::LastNativeWalk;
 use crate::python::last_walk::LastPythonWalk;
@@ -60,6 +60,12 @@ impl KeptWalks {
     pub unsafe fn native(&self) -> &mut LastNativeWalk {
         // SAFETY: the caller's guarantee.
         unsafe { &mut *self.native.get() }
+    }
+
+    /// Prefetches what a walk reads first.
+    #[inline(always)]
+    pub fn expect(&self) {
+        prefetch(&self.python);
     }
 
     pub fn give_back(&self) {

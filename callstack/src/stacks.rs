@@ -149,7 +149,10 @@ impl Stacks {
         if state.has_python()
             && let Some(runtime) = runtime::current()
         {
-            prefetch(runtime);
+            runtime.expect();
+            if let Some(walks) = StackSlot::of(slot).walks.get() {
+                walks.expect();
+            }
             if StackSlot::of(slot).has_span.get() {
                 callers::expect();
             }
@@ -160,6 +163,15 @@ impl Stacks {
     /// needed to find the thread's active span.
     #[inline(always)]
     pub fn of_this_thread(&self, session: &Session, slot: &Slot) -> (u32, Works) {
+        let state = session.hook_state();
+        if !(state.has_python() || state.has_native() || operators::have_begun()) {
+            return (0, Works::NOT);
+        }
+        self.of_parts(session, slot)
+    }
+
+    #[inline(never)]
+    fn of_parts(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         let around = torch::around(session.generation);
         let outer = around.map_or(0, |around| around.outside.frame);
         let (mut python, mut of_python) = (runtime::of_this_thread(session), 0);

@@ -46,6 +46,19 @@ pub fn prefetch<T: ?Sized>(of: &T) {
     let _ = of;
 }
 
+/// The same for a line that is written next, which another core may have read: it is then fetched as this
+/// core's own. Processors without the instruction ignore it.
+#[inline(always)]
+pub fn prefetch_to_write<T: ?Sized>(of: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads nothing that the program could see, and never faults.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) ptr::from_ref(of).cast::<u8>(), options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = of;
+}
+
 /// Maps anonymous zeroed memory, readable and writable.
 pub fn map_bytes(bytes: usize) -> Option<*mut u8> {
     // SAFETY: a new anonymous mapping touches no existing memory.

@@ -24,7 +24,7 @@ use gputrace_wire::definition::{kind, role};
 use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::{RingHeader, ring_state};
 
-use crate::memory::prefetch;
+use crate::memory::prefetch_to_write;
 use crate::on_full::{self, WaitedSoFar};
 use crate::session::Session;
 use crate::stderr::KeepErrno;
@@ -176,10 +176,10 @@ impl Slot {
         if self.is_caught_up()
             && let Some(header) = self.header.get()
         {
-            prefetch(&header.written);
+            prefetch_to_write(&header.written);
             // SAFETY: as in `emit`.
             if let Some(next) = unsafe { (*self.ring.get()).assume_init_ref() }.next() {
-                prefetch(next);
+                prefetch_to_write(next);
             }
         }
     }

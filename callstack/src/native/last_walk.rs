@@ -42,6 +42,7 @@ struct FoundFrame {
 }
 
 /// A thread's last walk. Zeroed memory is valid: no walk.
+#[repr(C, align(64))]
 pub struct LastNativeWalk {
     /// The thread's own stack.
     own: Bounds,

@@ -64,6 +64,7 @@ struct Sums {
 }
 
 /// A thread's last walk. Zeroed memory is valid: no walk.
+#[repr(C, align(64))]
 pub struct LastPythonWalk {
     /// The frame at which the walk ended.
     outer: u64,

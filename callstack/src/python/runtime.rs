@@ -8,7 +8,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::io::Write as _;
 
-use gputrace_producer::memory;
+use gputrace_producer::memory::{self, prefetch};
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
 
@@ -174,6 +174,13 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
 }
 
 impl Runtime {
+    /// Prefetches what a stack needs, down to the interpreter's functions: nothing else may call them.
+    #[inline(always)]
+    pub fn expect(&self) {
+        prefetch(self);
+        prefetch(&self.layout);
+    }
+
     /// The calling thread's state; 0 if it has none, and once the interpreter ends.
     #[inline(always)]
     pub fn thread_state(&self) -> u64 {

@@ -105,7 +105,7 @@ impl OpenOperators {
 /// Records that an operator begins on this thread.
 #[inline(always)]
 pub fn begin(record: u64, name: u32, generation: u32) {
-    if !ANY_BEGAN.load(Ordering::Relaxed) {
+    if !have_begun() {
         ANY_BEGAN.store(true, Ordering::Relaxed);
     }
     OPEN.with(|open| {
@@ -142,10 +142,16 @@ fn stray(record: u64) {
     STRAY_COUNT.store(count.wrapping_add(1), Ordering::Release);
 }
 
+/// Whether any thread ever began an operator.
+#[inline(always)]
+pub fn have_begun() -> bool {
+    ANY_BEGAN.load(Ordering::Relaxed)
+}
+
 /// A hash of the operators that the thread executes; 0 for none.
 #[inline(always)]
 pub fn hash() -> u64 {
-    if !ANY_BEGAN.load(Ordering::Relaxed) {
+    if !have_begun() {
         return 0;
     }
     OPEN.with(|open| {
