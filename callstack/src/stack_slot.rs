@@ -8,6 +8,7 @@ use gputrace_producer::thread::{Callbacks, Slot, Write};
 use gputrace_wire::caller::Caller;
 
 use crate::kept_walks::{self, KeptWalks};
+use crate::python::runtime::KnownThread;
 use crate::ranges::open::Open;
 use crate::recent;
 
@@ -18,7 +19,9 @@ pub(crate) struct StackSlot {
     pub recent: Shared<recent::CachePosition>,
     /// What the thread keeps of its last walks, once it has walked.
     pub walks: Shared<Option<&'static KeptWalks>>,
-    /// Whether nothing was free for them.
+    /// Where the thread's Python state was found.
+    pub python: Shared<KnownThread>,
+    /// Whether nothing was free for `walks`.
     pub has_no_walks: Shared<bool>,
     /// Whether `span` is set.
     pub has_span: Shared<bool>,

@@ -174,7 +174,7 @@ impl Stacks {
     fn of_parts(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         let around = torch::around(session.generation);
         let outer = around.map_or(0, |around| around.outside.frame);
-        let (mut python, mut of_python) = (runtime::of_this_thread(session), 0);
+        let (mut python, mut of_python) = (runtime::of_known_thread(session, &StackSlot::of(slot).python), 0);
         let mut works = Works::NOT;
         if around.is_some_and(|around| !around.outside.caller.is_nobody()) {
             works = Works::ASK;

@@ -27,6 +27,7 @@
 //! | `runtime` | the interpreter in this process, and the calling thread's state |
 //! | `memory` | ways to read: own memory, memory that may be unmapped, an image |
 //! | `layout` | the offsets of each version; a script writes `layout/table.rs` |
+//! | `accessor` | what the interpreter's small functions read |
 //! | `walk` | frames, from the innermost out |
 //! | `last_walk` | the frames that a thread's last walk found, by which the next one goes faster |
 //! | `identity` | distinguishes a code object from a later one at the same address |
@@ -39,6 +40,7 @@
 //! | `objects` | dicts, tuples, numbers and attributes |
 //! | `check` | whether an interpreter has the layout of its version |
 
+mod accessor;
 pub mod callers;
 pub mod check;
 pub mod code;
