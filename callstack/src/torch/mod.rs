@@ -104,9 +104,15 @@ pub fn around(generation: u32) -> Option<Around> {
 /// Called with the stack of a call that the calling thread makes outside of any backward pass.
 #[inline(always)]
 pub fn calls(generation: u32, stack: u32) {
-    if let Some(engine) = engine::first()
-        && MAY_BE_ASKED.get() == asked::YES
-    {
+    if let Some(engine) = engine::first() {
+        notes(engine, generation, stack);
+    }
+}
+
+/// Not inlined: the compiler looks for the thread-local before it knows that it is needed.
+#[inline(never)]
+fn notes(engine: &'static Engine, generation: u32, stack: u32) {
+    if MAY_BE_ASKED.get() == asked::YES {
         forward::note(engine, generation, stack);
     }
 }
