@@ -12,19 +12,19 @@ use crate::python::runtime::KnownThread;
 use crate::ranges::open::Open;
 use crate::recent;
 
-/// What a stack needs comes first.
+/// What every call needs comes first, then what a stack needs.
 #[repr(C)]
 pub(crate) struct StackSlot {
+    /// Whether `span` is set.
+    pub has_span: Shared<bool>,
+    /// Whether nothing was free for `walks`.
+    pub has_no_walks: Shared<bool>,
     /// The thread's position in the stack cache.
     pub recent: Shared<recent::CachePosition>,
     /// What the thread keeps of its last walks, once it has walked.
     pub walks: Shared<Option<&'static KeptWalks>>,
     /// Where the thread's Python state was found.
     pub python: Shared<KnownThread>,
-    /// Whether nothing was free for `walks`.
-    pub has_no_walks: Shared<bool>,
-    /// Whether `span` is set.
-    pub has_span: Shared<bool>,
     /// The thread's open ranges, once it has pushed one.
     pub open: Shared<Option<&'static Open>>,
     /// The span of the ring's last CALLER entry; `NOBODY` if the ring has none of this thread.

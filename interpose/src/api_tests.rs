@@ -23,7 +23,7 @@ fn entries_are_facts() {
     for entry in &ENTRIES {
         let fact = facts.iter().find(|fact| fact.0 == entry.base && fact.1 == entry.name());
         let fact = fact.unwrap_or_else(|| panic!("{} of {} is no fact", entry.name(), entry.base));
-        assert_eq!(entry.since, fact.2, "{}", entry.name());
+        assert_eq!(u32::from(entry.since), fact.2, "{}", entry.name());
         assert_eq!(entry.per_thread, fact.3 != "legacy", "{}", entry.name());
     }
 }
