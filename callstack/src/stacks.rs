@@ -151,7 +151,7 @@ impl Stacks {
         {
             runtime.expect();
             if let Some(walks) = StackSlot::of(slot).walks.get() {
-                walks.expect();
+                walks.expect(StackSlot::of(slot).recent.get().expected());
             }
             if StackSlot::of(slot).has_span.get() {
                 callers::expect();
@@ -175,6 +175,7 @@ impl Stacks {
         let around = torch::around(session.generation);
         let outer = around.map_or(0, |around| around.outside.frame);
         let (mut python, mut of_python) = (runtime::of_known_thread(session, &StackSlot::of(slot).python), 0);
+        let expected = StackSlot::of(slot).recent.get().expected();
         let mut works = Works::NOT;
         if around.is_some_and(|around| !around.outside.caller.is_nobody()) {
             works = Works::ASK;
@@ -186,7 +187,7 @@ impl Stacks {
             // the hook returns the thread runs no Python, so its frames and the objects they refer to stay.
             let memory = unsafe { Own::new() };
             // SAFETY: the calling thread's, which is inside the guard of its hook.
-            let last = walks.map(|walks| unsafe { walks.python() });
+            let last = walks.and_then(|walks| unsafe { walks.python(expected) });
             match fingerprint_inside(&memory, &runtime.layout, &runtime.types, state, outer, last) {
                 Ok(fingerprint) => of_python = fingerprint,
                 Err(Damaged) => {
@@ -200,7 +201,7 @@ impl Stacks {
             native: native.map(|native| {
                 let walks = StackSlot::kept_walks(slot, self.walks);
                 // SAFETY: the calling thread's, which is inside the guard of its hook.
-                (native, native.hash(session, walks.map(|walks| unsafe { walks.native() })))
+                (native, native.hash(session, walks.and_then(|walks| unsafe { walks.native(expected) })))
             }),
             around: around.as_ref(),
             operators: operators::hash(),

@@ -46,6 +46,20 @@ pub fn prefetch<T: ?Sized>(of: &T) {
     let _ = of;
 }
 
+/// The same for any address; nothing need be mapped there.
+#[inline(always)]
+pub fn prefetch_at(address: u64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as in `prefetch`.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(ptr::without_provenance(
+            address as usize,
+        ));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// The same for a line that is written next, which another core may have read: it is then fetched as this
 /// core's own. Processors without the instruction ignore it.
 #[inline(always)]

@@ -1,7 +1,7 @@
 //! The calling thread's native frames as part of a stack: mixed into one number, and written out.
 
 use super::images::{Images, MappedImage};
-use super::last_walk::{LastNativeWalk, term};
+use super::last_walk::{FoundFrames, LastNativeWalk, term};
 use super::rule::{EVALUATION, INTERPRETER, Kind, OWN, Rule};
 use super::rules::Rules;
 use super::stack::Stack;
@@ -90,10 +90,11 @@ impl Native {
     /// A hash of the calling thread's frames, never 0: the same one with and without the thread's last walk,
     /// which makes it faster.
     #[inline(never)]
-    pub fn hash(&self, session: &impl Define, last: Option<&mut LastNativeWalk>) -> u64 {
+    pub fn hash(&self, session: &impl Define, last: Option<(&mut LastNativeWalk, &mut FoundFrames)>) -> u64 {
         let from = here();
         let epoch = Rules::epoch_of(surroundings::epoch());
-        let kept = last.and_then(|last| last.sum(from, epoch, |pc| self.rule(session, pc, epoch)));
+        let kept =
+            last.and_then(|(last, buffer)| last.sum(buffer, from, epoch, |pc| self.rule(session, pc, epoch)));
         match kept {
             Some(sum) => fold(sum, End::Outermost as u64).max(1),
             None => self.hash_of_all(session, from),

@@ -53,15 +53,22 @@ pub struct LastNativeWalk {
     frames: [KeptFrame; FRAMES_MAX],
     terms: [u64; FRAMES_MAX],
     sums: [u64; FRAMES_MAX],
-    /// The frames of the walk under way that are not kept ones, the innermost first.
-    found: [FoundFrame; FRAMES_MAX],
 }
+
+/// The frames of a walk under way that are not kept ones, the innermost first.
+pub struct FoundFrames([FoundFrame; FRAMES_MAX]);
 
 impl LastNativeWalk {
     /// The sum of the frames from there on, as a walk makes it that ends at the outermost frame. `None` if
     /// the walk cannot be kept.
     #[inline(always)]
-    pub fn sum(&mut self, from: Registers, epoch: u32, rule: impl FnMut(u64) -> Rule) -> Option<u64> {
+    pub fn sum(
+        &mut self,
+        buffer: &mut FoundFrames,
+        from: Registers,
+        epoch: u32,
+        rule: impl FnMut(u64) -> Rule,
+    ) -> Option<u64> {
         if self.passed_over != 0 {
             self.passed_over -= 1;
             return None;
@@ -75,7 +82,7 @@ impl LastNativeWalk {
         if self.epoch != epoch {
             (self.epoch, self.count) = (epoch, 0);
         }
-        let sum = self.walk(from, self.own.end, rule);
+        let sum = self.walk(buffer, from, self.own.end, rule);
         if sum.is_none() {
             (self.count, self.passed_over) = (0, PASSED_OVER);
         }
@@ -89,7 +96,13 @@ impl LastNativeWalk {
     }
 
     #[inline(always)]
-    fn walk(&mut self, from: Registers, end: u64, mut rule: impl FnMut(u64) -> Rule) -> Option<u64> {
+    fn walk(
+        &mut self,
+        buffer: &mut FoundFrames,
+        from: Registers,
+        end: u64,
+        mut rule: impl FnMut(u64) -> Rule,
+    ) -> Option<u64> {
         let mut at = from;
         // Of the kept frames, those from `rest` on are not met any more.
         let (mut found, mut rest) = (0, self.count);
@@ -108,7 +121,7 @@ impl LastNativeWalk {
                 for index in (rest..first).rev() {
                     let (frame, term) = (*self.frames.get(index)?, *self.terms.get(index)?);
                     let frame = KeptFrame { bp_at: self.bp_at_on_stack(frame.bp_at), ..frame };
-                    *self.found.get_mut(found)? = FoundFrame { frame, term };
+                    *buffer.0.get_mut(found)? = FoundFrame { frame, term };
                     found += 1;
                 }
                 let KeptFrame { pc, sp, bp, .. } = *self.frames.get(rest.wrapping_sub(1))?;
@@ -131,7 +144,7 @@ impl LastNativeWalk {
             };
             let Registers { pc, sp, bp } = at;
             let term = if rule.has(OWN) { 0 } else { term(pc, rule) };
-            *self.found.get_mut(found)? = FoundFrame { frame: KeptFrame { pc, sp, bp, bp_at }, term };
+            *buffer.0.get_mut(found)? = FoundFrame { frame: KeptFrame { pc, sp, bp, bp_at }, term };
             found += 1;
             if rule.kind() == Kind::Outermost {
                 break 0;
@@ -147,7 +160,7 @@ impl LastNativeWalk {
             }
             at = Registers { pc, sp: cfa, bp };
         };
-        self.keep(kept, found)
+        self.keep(buffer, kept, found)
     }
 
     /// Follows unchanged frames outward from the one before `rest`, which is one. Returns the number of
@@ -175,14 +188,14 @@ impl LastNativeWalk {
 
     /// Keeps the frames that were found, in front of so many that were kept before. Returns the sum.
     #[inline(always)]
-    fn keep(&mut self, kept: usize, found: usize) -> Option<u64> {
+    fn keep(&mut self, buffer: &FoundFrames, kept: usize, found: usize) -> Option<u64> {
         let mut sum = match kept {
             0 => 0,
             kept => *self.sums.get(kept - 1)?,
         };
         self.count = kept;
         for index in (0..found).rev() {
-            let FoundFrame { frame, term } = *self.found.get(index)?;
+            let FoundFrame { frame, term } = *buffer.0.get(index)?;
             if term != 0 {
                 sum = Sum::with_inner(sum, term);
             }

@@ -75,9 +75,10 @@ pub struct LastPythonWalk {
     passed_over: u32,
     links: [Link; LINKS_MAX],
     sums: [Sums; LINKS_MAX],
-    /// The frames of the walk under way that are not kept links, the innermost first.
-    found: [Link; LINKS_MAX],
 }
+
+/// The frames of a walk under way that are not kept links, the innermost first.
+pub struct FoundLinks([Link; LINKS_MAX]);
 
 /// The stack is deeper than what is kept.
 struct TooDeep;
@@ -105,10 +106,10 @@ impl LastPythonWalk {
     #[inline(always)]
     pub fn fingerprint<M: Memory>(
         &mut self,
+        buffer: &mut FoundLinks,
         memory: &M,
         layout: &Layout,
-        state: u64,
-        outer: u64,
+        (state, outer): (u64, u64),
     ) -> Result<Option<u64>, Damaged> {
         if self.passed_over != 0 {
             self.passed_over -= 1;
@@ -116,8 +117,10 @@ impl LastPythonWalk {
         }
         // One loop for each width of the instruction field.
         let fingerprint = match layout.instruction() {
-            Instruction::Address => self.walk::<M, true>(memory, layout, state, outer),
-            Instruction::Bytes | Instruction::Units => self.walk::<M, false>(memory, layout, state, outer),
+            Instruction::Address => self.walk::<M, true>(buffer, memory, layout, (state, outer)),
+            Instruction::Bytes | Instruction::Units => {
+                self.walk::<M, false>(buffer, memory, layout, (state, outer))
+            }
         };
         match fingerprint {
             Ok(fingerprint) => Ok(Some(fingerprint)),
@@ -141,10 +144,10 @@ impl LastPythonWalk {
     #[inline(always)]
     fn walk<M: Memory, const IS_ADDRESS: bool>(
         &mut self,
+        buffer: &mut FoundLinks,
         memory: &M,
         layout: &Layout,
-        state: u64,
-        outer: u64,
+        (state, outer): (u64, u64),
     ) -> Result<u64, Failure> {
         // SYNC: read before the counts by address. A count that was kept is the current one if no code object
         // has ended since; `lives` says why each end that matters is seen.
@@ -178,7 +181,7 @@ impl LastPythonWalk {
             // What is outside of them did change, so they are mixed again.
             for index in (rest..first).rev() {
                 let link = self.links.get(index).copied().unwrap_or_default();
-                *self.found.get_mut(found).ok_or(TooDeep)? = link;
+                *buffer.0.get_mut(found).ok_or(TooDeep)? = link;
                 found += 1;
             }
             at = next;
@@ -189,7 +192,7 @@ impl LastPythonWalk {
                 return Err(Failure::Damaged);
             }
             let (now, previous) = read::<M, IS_ADDRESS>(memory, layout, at)?;
-            *self.found.get_mut(found).ok_or(TooDeep)? = now;
+            *buffer.0.get_mut(found).ok_or(TooDeep)? = now;
             found += 1;
             at = previous;
             if is_end(at) {
@@ -199,7 +202,7 @@ impl LastPythonWalk {
         let mut sums = kept.checked_sub(1).and_then(|last| self.sums.get(last)).copied().unwrap_or_default();
         self.count = kept;
         for index in (0..found).rev() {
-            let link = self.found.get(index).copied().unwrap_or_default();
+            let link = buffer.0.get(index).copied().unwrap_or_default();
             sums.links = Sum::with_inner(sums.links, fold(link.code, link.instruction));
             sums.ends = sums.ends.wrapping_add(lives::ends_near(link.code));
             *self.links.get_mut(self.count).ok_or(TooDeep)? = link;
@@ -263,9 +266,18 @@ mod tests {
     const FRAMES: u64 = START + 0x8000;
     const ELSEWHERE: u64 = START + 0x1_8000;
 
-    fn none() -> Box<LastPythonWalk> {
+    fn none() -> Box<(LastPythonWalk, FoundLinks)> {
         // SAFETY: zeroed memory is valid.
         Box::new(unsafe { core::mem::zeroed() })
+    }
+
+    fn fingerprint<M: Memory>(
+        (last, buffer): &mut (LastPythonWalk, FoundLinks),
+        memory: &M,
+        layout: &Layout,
+        outer: u64,
+    ) -> Result<Option<u64>, Damaged> {
+        last.fingerprint(buffer, memory, layout, (STATE, outer))
     }
 
     struct Numbers(u64);
@@ -324,10 +336,14 @@ mod tests {
             self.frames.push(Link { at, code, instruction });
         }
 
-        fn fingerprints(&self, last: &mut LastPythonWalk, outer: u64) -> [Result<Option<u64>, Damaged>; 2] {
+        fn fingerprints(
+            &self,
+            last: &mut (LastPythonWalk, FoundLinks),
+            outer: u64,
+        ) -> [Result<Option<u64>, Damaged>; 2] {
             let memory = ProcessImage { start: START, bytes: &self.bytes };
             let plain = fingerprint_of_links(&memory, &self.layout, STATE, outer).map(Some);
-            [last.fingerprint(&memory, &self.layout, STATE, outer), plain]
+            [fingerprint(last, &memory, &self.layout, outer), plain]
         }
     }
 
@@ -371,13 +387,8 @@ mod tests {
         (0..30).for_each(|_| process.push(&mut numbers));
         process.write();
         assert!(
-            last.fingerprint(
-                &ProcessImage { start: START, bytes: &process.bytes },
-                &process.layout,
-                STATE,
-                0
-            )
-            .is_ok()
+            fingerprint(&mut last, &ProcessImage { start: START, bytes: &process.bytes }, &process.layout, 0)
+                .is_ok()
         );
         // The outer frames are gone, and their memory is not mapped.
         process.frames.drain(..20);
@@ -394,7 +405,7 @@ mod tests {
             }
         }
         let memory = Mapped(ProcessImage { start: START, bytes: &process.bytes }, START + gone as u64);
-        let found = last.fingerprint(&memory, &process.layout, STATE, 0);
+        let found = fingerprint(&mut last, &memory, &process.layout, 0);
         assert_eq!(found, fingerprint_of_links(&memory, &process.layout, STATE, 0).map(Some));
     }
 

@@ -25,7 +25,7 @@ use gputrace_wire::definition::TEXT_MAX;
 
 use super::code::{self, Define};
 use super::identity::{self, Known, fold};
-use super::last_walk::LastPythonWalk;
+use super::last_walk::{FoundLinks, LastPythonWalk};
 use super::layout::Layout;
 use super::lives;
 use super::memory::Memory;
@@ -127,13 +127,13 @@ pub fn fingerprint_inside<M: Memory>(
     types: &Types,
     state: u64,
     outer: u64,
-    last: Option<&mut LastPythonWalk>,
+    last: Option<(&mut LastPythonWalk, &mut FoundLinks)>,
 ) -> Result<u64, Damaged> {
     if lives::current().is_none() {
         // Ends of code objects are not reported.
         return hash_inside(memory, layout, types, state, outer);
     }
-    match last.map_or(Ok(None), |last| last.fingerprint(memory, layout, state, outer))? {
+    match last.map_or(Ok(None), |(last, buffer)| last.fingerprint(buffer, memory, layout, (state, outer)))? {
         Some(fingerprint) => Ok(fingerprint),
         None => fingerprint_of_links(memory, layout, state, outer),
     }
