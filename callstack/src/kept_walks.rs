@@ -2,8 +2,8 @@
 //! back when it ends. A thread that finds none free goes without, and its walks take longer.
 //!
 //! Programs launch from the same call sites in the same order over and over, and the stack cache knows which
-//! stack probably comes next ([`crate::recent`]). So a thread keeps not one walk but several, by the stack that
-//! was expected: the one before the launch is mostly of that very stack.
+//! stack probably comes next ([`crate::recent`]). So a thread keeps not one walk but several, by the stack
+//! that was expected: the one before the launch is mostly of that very stack.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -72,11 +72,15 @@ impl KeptWalks {
         Some((walks.get_mut(index(expected))?, found))
     }
 
-    /// Prefetches where a walk of Python's frames begins.
+    /// Prefetches where the walks begin.
     #[inline(always)]
-    pub fn expect(&self, expected: u32) {
-        let walks: *const LastPythonWalk = self.python.get().cast();
-        prefetch_at(walks.wrapping_add(index(expected)).addr() as u64);
+    pub fn expect(&self, expected: u32, has_native: bool) {
+        let python: *const LastPythonWalk = self.python.get().cast();
+        prefetch_at(python.wrapping_add(index(expected)).addr() as u64);
+        if has_native {
+            let native: *const LastNativeWalk = self.native.get().cast();
+            prefetch_at(native.wrapping_add(index(expected)).addr() as u64);
+        }
     }
 
     pub fn give_back(&self) {

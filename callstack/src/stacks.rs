@@ -151,7 +151,7 @@ impl Stacks {
         {
             runtime.expect();
             if let Some(walks) = StackSlot::of(slot).walks.get() {
-                walks.expect(StackSlot::of(slot).recent.get().expected());
+                walks.expect(StackSlot::of(slot).recent.get().expected(), state.has_native());
             }
             if StackSlot::of(slot).has_span.get() {
                 callers::expect();

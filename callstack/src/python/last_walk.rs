@@ -160,6 +160,7 @@ impl LastPythonWalk {
         if is_end(at) {
             return Ok(0);
         }
+        let offsets = [layout.frame_code, layout.frame_instruction, layout.frame_previous].map(u64::from);
         let (mut found, mut rest) = (0, self.count);
         let kept = loop {
             // Links from `rest` on are not met any more.
@@ -167,9 +168,12 @@ impl LastPythonWalk {
             let first = rest;
             let mut next = at;
             // Unchanged frames, one after the other.
-            while let Some(link) = self.link_at(rest, next) {
-                let (now, previous) = read::<M, IS_ADDRESS>(memory, layout, link.kept_at())?;
-                if now.code != link.code || now.instruction != link.instruction {
+            for link in self.links.get(..rest).unwrap_or_default().iter().rev() {
+                if link.at != next {
+                    break;
+                }
+                let (now, previous) = read::<M, IS_ADDRESS>(memory, offsets, link.kept_at())?;
+                if (now.code ^ link.code) | (now.instruction ^ link.instruction) != 0 {
                     break;
                 }
                 rest -= 1;
@@ -191,7 +195,7 @@ impl LastPythonWalk {
             if !memory.may_hold(at) {
                 return Err(Failure::Damaged);
             }
-            let (now, previous) = read::<M, IS_ADDRESS>(memory, layout, at)?;
+            let (now, previous) = read::<M, IS_ADDRESS>(memory, offsets, at)?;
             *buffer.0.get_mut(found).ok_or(TooDeep)? = now;
             found += 1;
             at = previous;
@@ -235,19 +239,20 @@ impl LastPythonWalk {
     }
 }
 
-/// A frame and the address of the next one.
+/// A frame and the address of the next one. The offsets are those of the code, the instruction and that
+/// address.
 #[inline(always)]
 fn read<M: Memory, const IS_ADDRESS: bool>(
     memory: &M,
-    layout: &Layout,
+    [at_code, at_instruction, at_previous]: [u64; 3],
     at: u64,
 ) -> Result<(Link, u64), Damaged> {
-    let code = memory.word(at, layout.frame_code.into()).ok_or(Damaged)?;
+    let code = memory.word(at, at_code).ok_or(Damaged)?;
     let instruction = match IS_ADDRESS {
-        true => memory.word(at, layout.frame_instruction.into()).ok_or(Damaged)?,
-        false => memory.half(at, layout.frame_instruction.into()).ok_or(Damaged)?.into(),
+        true => memory.word(at, at_instruction).ok_or(Damaged)?,
+        false => memory.half(at, at_instruction).ok_or(Damaged)?.into(),
     };
-    let previous = memory.word(at, layout.frame_previous.into()).ok_or(Damaged)?;
+    let previous = memory.word(at, at_previous).ok_or(Damaged)?;
     Ok((Link { at, code, instruction }, previous))
 }
 
