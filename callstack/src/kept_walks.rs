@@ -42,7 +42,10 @@ pub fn take(all: &'static [KeptWalks]) -> Option<&'static KeptWalks> {
     let takes = |walks: &&KeptWalks| {
         walks.is_taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     };
-    all.iter().find(takes)
+    let taken = all.iter().find(takes)?;
+    // SAFETY: this thread has just taken it.
+    unsafe { &mut *taken.found_frames.get() }.begin_turn();
+    Some(taken)
 }
 
 impl KeptWalks {

@@ -92,9 +92,10 @@ impl Native {
     #[inline(never)]
     pub fn hash(&self, session: &impl Define, last: Option<(&mut LastNativeWalk, &mut FoundFrames)>) -> u64 {
         let from = here();
-        let epoch = Rules::epoch_of(surroundings::epoch());
-        let kept =
-            last.and_then(|(last, buffer)| last.sum(buffer, from, epoch, |pc| self.rule(session, pc, epoch)));
+        let libraries = surroundings::epoch();
+        let epoch = Rules::epoch_of(libraries);
+        let rule = |pc: u64| self.rule(session, pc, epoch);
+        let kept = last.and_then(|(last, buffer)| last.sum(buffer, from, libraries, rule));
         match kept {
             Some(sum) => fold(sum, End::Outermost as u64).max(1),
             None => self.hash_of_all(session, from),

@@ -46,7 +46,8 @@ struct FoundFrame {
 pub struct LastNativeWalk {
     /// The thread's own stack.
     own: Bounds,
-    epoch: u32,
+    /// Whose walk it is ([`FoundFrames::turn`]), and the number of closed libraries.
+    valid_for: (u32, u32),
     passed_over: u32,
     /// The number of frames and sums, the outermost first.
     count: usize,
@@ -55,8 +56,20 @@ pub struct LastNativeWalk {
     sums: [u64; FRAMES_MAX],
 }
 
-/// The frames of a walk under way that are not kept ones, the innermost first.
-pub struct FoundFrames([FoundFrame; FRAMES_MAX]);
+/// A thread's walk under way.
+pub struct FoundFrames {
+    /// How many threads have had it, and the kept walks with it.
+    turn: u32,
+    /// The frames that are not kept ones, the innermost first.
+    frames: [FoundFrame; FRAMES_MAX],
+}
+
+impl FoundFrames {
+    /// Called when another thread takes it: its own stack is another one.
+    pub fn begin_turn(&mut self) {
+        self.turn = self.turn.wrapping_add(1);
+    }
+}
 
 impl LastNativeWalk {
     /// The sum of the frames from there on, as a walk makes it that ends at the outermost frame. `None` if
@@ -73,14 +86,14 @@ impl LastNativeWalk {
             self.passed_over -= 1;
             return None;
         }
+        if self.valid_for != (buffer.turn, epoch) {
+            (self.valid_for, self.own, self.count) = ((buffer.turn, epoch), Bounds { low: 0, end: 0 }, 0);
+        }
         if !self.own.hold(from.sp) {
             self.own = stack::known_own();
             if !self.own.hold(from.sp) {
                 return None;
             }
-        }
-        if self.epoch != epoch {
-            (self.epoch, self.count) = (epoch, 0);
         }
         let sum = self.walk(buffer, from, self.own.end, rule);
         if sum.is_none() {
@@ -121,7 +134,7 @@ impl LastNativeWalk {
                 for index in (rest..first).rev() {
                     let (frame, term) = (*self.frames.get(index)?, *self.terms.get(index)?);
                     let frame = KeptFrame { bp_at: self.bp_at_on_stack(frame.bp_at), ..frame };
-                    *buffer.0.get_mut(found)? = FoundFrame { frame, term };
+                    *buffer.frames.get_mut(found)? = FoundFrame { frame, term };
                     found += 1;
                 }
                 let KeptFrame { pc, sp, bp, .. } = *self.frames.get(rest.wrapping_sub(1))?;
@@ -144,7 +157,7 @@ impl LastNativeWalk {
             };
             let Registers { pc, sp, bp } = at;
             let term = if rule.has(OWN) { 0 } else { term(pc, rule) };
-            *buffer.0.get_mut(found)? = FoundFrame { frame: KeptFrame { pc, sp, bp, bp_at }, term };
+            *buffer.frames.get_mut(found)? = FoundFrame { frame: KeptFrame { pc, sp, bp, bp_at }, term };
             found += 1;
             if rule.kind() == Kind::Outermost {
                 break 0;
@@ -195,7 +208,7 @@ impl LastNativeWalk {
         };
         self.count = kept;
         for index in (0..found).rev() {
-            let FoundFrame { frame, term } = *buffer.0.get(index)?;
+            let FoundFrame { frame, term } = *buffer.frames.get(index)?;
             if term != 0 {
                 sum = Sum::with_inner(sum, term);
             }
