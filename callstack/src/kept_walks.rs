@@ -18,6 +18,9 @@ const THREADS_MAX: usize = 32;
 /// How many walks a thread keeps. A layer of a model launches some fifteen kernels.
 const WALKS: usize = 32;
 
+/// Of a kept walk: those of 31 frames.
+const PREFETCHED_LINES: u64 = 12;
+
 pub struct KeptWalks {
     is_taken: AtomicU32,
     python: UnsafeCell<[LastPythonWalk; WALKS]>,
@@ -79,7 +82,8 @@ impl KeptWalks {
     #[inline(always)]
     pub fn expect(&self, expected: u32, has_native: bool) {
         let python: *const LastPythonWalk = self.python.get().cast();
-        prefetch_at(python.wrapping_add(index(expected)).addr() as u64);
+        let begin = python.wrapping_add(index(expected)).addr() as u64;
+        (0..PREFETCHED_LINES).for_each(|line| prefetch_at(begin + 64 * line));
         if has_native {
             let native: *const LastNativeWalk = self.native.get().cast();
             prefetch_at(native.wrapping_add(index(expected)).addr() as u64);
