@@ -14,6 +14,8 @@
 //! | `ranges` | the ranges that the program marks: those open on each thread, and their names |
 //! | `active_span` | the span of another tracer that a thread's work belongs to |
 //! | `stack_slot` | this crate's data in a thread's slot |
+//! | `kept_walks` | what threads keep of their last walks |
+//! | `sum` | a sum over the frames of a stack |
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,10 +26,12 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 pub mod active_span;
+mod kept_walks;
 pub mod native;
 pub mod python;
 pub mod ranges;
 mod recent;
 mod stack_slot;
 pub mod stacks;
+mod sum;
 pub mod torch;

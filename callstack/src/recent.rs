@@ -39,6 +39,14 @@ pub struct CachePosition {
     next: u32,
 }
 
+impl CachePosition {
+    /// The entry that the thread will probably use next; 0 if none is known.
+    #[inline(always)]
+    pub fn expected(self) -> u32 {
+        self.next
+    }
+}
+
 #[derive(Debug)]
 pub struct Recent {
     lines: &'static [Line],

@@ -7,26 +7,58 @@ use gputrace_producer::session::Session;
 use gputrace_producer::thread::{Callbacks, Slot, Write};
 use gputrace_wire::caller::Caller;
 
+use crate::kept_walks::{self, KeptWalks};
+use crate::python::runtime::KnownThread;
 use crate::ranges::open::Open;
 use crate::recent;
 
+/// What every call needs comes first, then what a stack needs.
+#[repr(C)]
 pub(crate) struct StackSlot {
+    /// Whether `span` is set.
+    pub has_span: Shared<bool>,
+    /// Whether nothing was free for `walks`.
+    pub has_no_walks: Shared<bool>,
     /// The thread's position in the stack cache.
     pub recent: Shared<recent::CachePosition>,
+    /// What the thread keeps of its last walks, once it has walked.
+    pub walks: Shared<Option<&'static KeptWalks>>,
+    /// Where the thread's Python state was found.
+    pub python: Shared<KnownThread>,
     /// The thread's open ranges, once it has pushed one.
     pub open: Shared<Option<&'static Open>>,
     /// The span of the ring's last CALLER entry; `NOBODY` if the ring has none of this thread.
     pub span: Shared<Caller>,
-    /// Whether that span is set.
-    pub has_span: Shared<bool>,
 }
 
 impl StackSlot {
     #[inline(always)]
     pub fn of(slot: &Slot) -> &StackSlot {
-        // SAFETY: numbers, a bool and an optional reference, for which zero is valid; only this function
+        // SAFETY: numbers, bools and optional references, for which zero is valid; only this function
         // uses the area.
         unsafe { slot.callstack.content() }
+    }
+
+    /// What the calling thread keeps of its last walks: the first time, one of these. `slot` is the
+    /// thread's. `None` if none was free.
+    #[inline(always)]
+    pub fn kept_walks(slot: &Slot, all: &'static [KeptWalks]) -> Option<&'static KeptWalks> {
+        let state = StackSlot::of(slot);
+        match state.walks.get() {
+            None if !state.has_no_walks.get() => StackSlot::take_walks(slot, all),
+            walks => walks,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_walks(slot: &Slot, all: &'static [KeptWalks]) -> Option<&'static KeptWalks> {
+        let state = StackSlot::of(slot);
+        let walks = kept_walks::take(all);
+        state.walks.set(walks);
+        state.has_no_walks.set(walks.is_none());
+        slot.set_callbacks(&CALLBACKS);
+        walks
     }
 }
 
@@ -48,7 +80,11 @@ fn catch_up(slot: &Slot, session: &Session, write: Write<'_>) -> bool {
 }
 
 fn thread_ends(slot: &Slot) {
-    if let Some(open) = StackSlot::of(slot).open.take() {
+    let state = StackSlot::of(slot);
+    if let Some(open) = state.open.take() {
         open.give_back();
+    }
+    if let Some(walks) = state.walks.take() {
+        walks.give_back();
     }
 }

@@ -27,6 +27,7 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, kind};
 
 use crate::active_span::Works;
+use crate::kept_walks::{self, KeptWalks};
 use crate::native::frames::{self, Native};
 use crate::native::merge::{FrameBoundary, Outermost, PythonFrame, merge};
 use crate::native::walk as native_walk;
@@ -85,6 +86,7 @@ pub struct Stacks {
     stacks: Handles,
     names: Handles,
     buffers: &'static [StackBuffer],
+    walks: &'static [KeptWalks],
     count: AtomicU32,
 }
 
@@ -106,6 +108,7 @@ impl Stacks {
             stacks: Handles::new(STACK_SLOTS)?,
             names: Handles::new(NAME_SLOTS)?,
             buffers: memory::map(STACK_BUFFERS)?,
+            walks: kept_walks::new()?,
             count: AtomicU32::new(0),
         })
     }
@@ -146,8 +149,13 @@ impl Stacks {
         if state.has_python()
             && let Some(runtime) = runtime::current()
         {
-            prefetch(runtime);
-            callers::expect();
+            runtime.expect();
+            if let Some(walks) = StackSlot::of(slot).walks.get() {
+                walks.expect(StackSlot::of(slot).recent.get().expected(), state.has_native());
+            }
+            if StackSlot::of(slot).has_span.get() {
+                callers::expect();
+            }
         }
     }
 
@@ -155,19 +163,32 @@ impl Stacks {
     /// needed to find the thread's active span.
     #[inline(always)]
     pub fn of_this_thread(&self, session: &Session, slot: &Slot) -> (u32, Works) {
+        let state = session.hook_state();
+        if !(state.has_python() || state.has_native() || operators::have_begun()) {
+            return (0, Works::NOT);
+        }
+        self.of_parts(session, slot)
+    }
+
+    #[inline(never)]
+    fn of_parts(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         let around = torch::around(session.generation);
         let outer = around.map_or(0, |around| around.outside.frame);
-        let (mut python, mut of_python) = (runtime::of_this_thread(session), 0);
+        let (mut python, mut of_python) = (runtime::of_known_thread(session, &StackSlot::of(slot).python), 0);
+        let expected = StackSlot::of(slot).recent.get().expected();
         let mut works = Works::NOT;
         if around.is_some_and(|around| !around.outside.caller.is_nobody()) {
             works = Works::ASK;
         }
         if let Some((runtime, state)) = python {
             works = Works::of_state(runtime, state).unwrap_or(works);
+            let walks = StackSlot::kept_walks(slot, self.walks);
             // SAFETY: the state is the calling thread's, in an interpreter whose layout was checked. Until
             // the hook returns the thread runs no Python, so its frames and the objects they refer to stay.
             let memory = unsafe { Own::new() };
-            match fingerprint_inside(&memory, &runtime.layout, &runtime.types, state, outer) {
+            // SAFETY: the calling thread's, which is inside the guard of its hook.
+            let last = walks.and_then(|walks| unsafe { walks.python(expected) });
+            match fingerprint_inside(&memory, &runtime.layout, &runtime.types, state, outer, last) {
                 Ok(fingerprint) => of_python = fingerprint,
                 Err(Damaged) => {
                     session.count(Counter::StacksUnread, 1);
@@ -177,7 +198,11 @@ impl Stacks {
         }
         let native = self.native(session);
         let beside = Beside {
-            native: native.map(|native| (native, native.hash(session))),
+            native: native.map(|native| {
+                let walks = StackSlot::kept_walks(slot, self.walks);
+                // SAFETY: the calling thread's, which is inside the guard of its hook.
+                (native, native.hash(session, walks.and_then(|walks| unsafe { walks.native(expected) })))
+            }),
             around: around.as_ref(),
             operators: operators::hash(),
         };

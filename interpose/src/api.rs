@@ -12,7 +12,7 @@
 //! Versions and symbols are from `cupti-sys/facts/driver_abi.txt`; a test compares.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
-use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::{AtomicPtr, AtomicU64};
 
 use cupti_sys::driver::{
     CUDA_ARRAY3D_DESCRIPTOR_v2 as CUDA_ARRAY3D_DESCRIPTOR,
@@ -34,8 +34,6 @@ use crate::symbols::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, 
 use crate::symbols::entry::{self, Entry, hash};
 use crate::symbols::originals;
 use crate::table::tables::Tables;
-
-const _: () = assert!(ENTRIES.len() <= entry::MOST);
 
 /// The entry that exports this symbol.
 pub fn by_symbol(name: &[u8]) -> Option<&'static Entry> {
@@ -73,7 +71,6 @@ macro_rules! hooks {
     };
     (@entry $base:ident $symbol:ident $since:literal $flavour:ident) => {
         Entry {
-            index: Index::$symbol as usize,
             base: stringify!($base),
             symbol: concat!(stringify!($symbol), "\0"),
             since: $since,
@@ -81,6 +78,7 @@ macro_rules! hooks {
             hook: || $symbol as *mut c_void,
             hash: hash(stringify!($symbol).as_bytes()),
             original: AtomicPtr::new(core::ptr::null_mut()),
+            api: AtomicU64::new(0),
         }
     };
     (@export $symbol:ident $args:tt (before let $kept:ident = $before:expr; |$cx:ident| $description:expr)) => {
@@ -117,19 +115,23 @@ macro_rules! hooks {
             if original.is_null() {
                 return ERROR_STUB_LIBRARY;
             }
+            #[derive(Clone, Copy)]
+            struct Call(*mut c_void, $($type),*);
+            impl steps::DriverCall for Call {
+                #[inline(always)]
+                fn call(self) -> Status {
+                    let Call(original, $($arg),*) = self;
+                    // SAFETY: the address is the driver's function of that name, which has this signature;
+                    // the arguments are the caller's own.
+                    unsafe {
+                        core::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> Status>(
+                            original,
+                        )($($arg),*)
+                    }
+                }
+            }
             let $kept = $before;
-            steps::$around(
-                entry,
-                without_session,
-                // SAFETY: the address is the driver's function of that name, which has this
-                // signature; the arguments are the caller's own.
-                || unsafe {
-                    core::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> Status>(
-                        original,
-                    )($($arg),*)
-                },
-                |$cx: &Context| $description,
-            )
+            steps::$around(entry, without_session, Call(original, $($arg),*), |$cx: &Context| $description)
         }
     };
     (@per_thread legacy) => { false };

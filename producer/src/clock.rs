@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use gputrace_wire::clock::{Anchor, tick};
 
+#[unsafe(link_section = ".bss.gputrace_hot")]
 static KIND: AtomicU32 = AtomicU32::new(0);
 
 /// The clock that the kernel keeps its own time by.
@@ -41,6 +42,12 @@ pub fn now() -> u64 {
         // SAFETY: RDTSC has no preconditions; the kind says that its rate is constant.
         return unsafe { core::arch::x86_64::_rdtsc() };
     }
+    without_counter()
+}
+
+#[cold]
+#[inline(never)]
+fn without_counter() -> u64 {
     monotonic_ns()
 }
 

@@ -22,6 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering
 use crate::memory;
 use crate::system;
 
+#[unsafe(link_section = ".bss.gputrace_hot")]
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// Used where the kernel has no wipe-on-fork (before 4.14). A fork handler zeroes it.
 static FALLBACK: AtomicU32 = AtomicU32::new(0);

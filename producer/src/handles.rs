@@ -15,15 +15,26 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::memory::{self, prefetch};
+use crate::memory::{self, Zeroed, prefetch};
 
 #[derive(Debug)]
 pub struct Handles {
-    keys: &'static [AtomicU64],
-    ids: &'static [AtomicU32],
+    slots: &'static [HandleSlot],
 }
 
-/// The value in `ids` while a thread defines the handle.
+/// Both in one cache line: a look-up finds them cold.
+#[derive(Debug)]
+#[repr(C)]
+struct HandleSlot {
+    key: AtomicU64,
+    id: AtomicU32,
+    unused: AtomicU32,
+}
+
+// SAFETY: zeroed atomics; the key 0 is no handle.
+unsafe impl Zeroed for HandleSlot {}
+
+/// The id while a thread defines the handle.
 const BUSY: u32 = u32::MAX;
 /// How far a handle may be from its first slot before the table counts as full.
 const PROBES: usize = 64;
@@ -32,31 +43,29 @@ impl Handles {
     /// A table for about `slots / 2` handles; `slots` is a power of two.
     pub fn new(slots: usize) -> Option<Handles> {
         debug_assert!(slots.is_power_of_two());
-        Some(Handles { keys: memory::map(slots)?, ids: memory::map(slots)? })
+        Some(Handles { slots: memory::map(slots)? })
     }
 
     #[inline(always)]
     fn first_slot(&self, key: u64) -> usize {
         // Fibonacci hashing: handles are addresses, and their low bits are alike.
-        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize & (self.keys.len() - 1)
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize & (self.slots.len().wrapping_sub(1))
     }
 
     fn probe(&self, key: u64) -> impl Iterator<Item = (&AtomicU64, &AtomicU32)> {
         let first = self.first_slot(key);
-        let mask = self.keys.len().wrapping_sub(1);
-        (0..PROBES.min(self.keys.len())).filter_map(move |step| {
-            let slot = (first + step) & mask;
-            Some((self.keys.get(slot)?, self.ids.get(slot)?))
+        let mask = self.slots.len().wrapping_sub(1);
+        (0..PROBES.min(self.slots.len())).filter_map(move |step| {
+            let slot = self.slots.get((first + step) & mask)?;
+            Some((&slot.key, &slot.id))
         })
     }
 
     /// Prefetches the handle's slot.
     #[inline(always)]
     pub fn expect(&self, key: u64) {
-        let slot = self.first_slot(key);
-        if let (Some(key), Some(id)) = (self.keys.get(slot), self.ids.get(slot)) {
-            prefetch(key);
-            prefetch(id);
+        if let Some(slot) = self.slots.get(self.first_slot(key)) {
+            prefetch(slot);
         }
     }
 
@@ -64,17 +73,17 @@ impl Handles {
     #[inline(always)]
     pub fn get(&self, key: u64) -> Option<u32> {
         // Nearly every handle is in its first slot: one comparison, without the search.
-        let slot = self.first_slot(key);
-        if let (Some(found), Some(id)) = (self.keys.get(slot), self.ids.get(slot))
-            && found.load(Ordering::Acquire) == key
+        if let Some(slot) = self.slots.get(self.first_slot(key))
+            && slot.key.load(Ordering::Acquire) == key
         {
             // SYNC: pairs with the Release store in `get_or_define`. The definition was published by its
             // own word; this load only orders the id.
-            return Some(id.load(Ordering::Acquire)).filter(|id| *id != 0 && *id != BUSY);
+            return Some(slot.id.load(Ordering::Acquire)).filter(|id| *id != 0 && *id != BUSY);
         }
         self.search(key)
     }
 
+    #[cold]
     #[inline(never)]
     fn search(&self, key: u64) -> Option<u32> {
         for (slot, id) in self.probe(key) {
@@ -128,8 +137,8 @@ impl Handles {
 
     /// Calls `each` with every defined handle and its id.
     pub fn for_each(&self, mut each: impl FnMut(u64, u32)) {
-        for (key, id) in self.keys.iter().zip(self.ids) {
-            let (key, id) = (key.load(Ordering::Acquire), id.load(Ordering::Acquire));
+        for slot in self.slots {
+            let (key, id) = (slot.key.load(Ordering::Acquire), slot.id.load(Ordering::Acquire));
             if key != 0 && id != 0 && id != BUSY {
                 each(key, id);
             }

@@ -59,6 +59,7 @@ pub mod rings;
 pub mod segment;
 pub mod service;
 pub mod session;
+mod slot_memory;
 pub mod socket;
 pub mod stderr;
 pub mod system;

@@ -1,5 +1,8 @@
 //! Anonymous mappings for tables. They are zero when new, take memory only where touched, and are never
 //! unmapped.
+//!
+//! Statics that every hook reads are in the section `.bss.gputrace_hot`, in all crates, so that they share a
+//! few cache lines.
 
 use core::mem::{align_of, size_of};
 use core::ptr;
@@ -38,6 +41,33 @@ pub fn prefetch<T: ?Sized>(of: &T) {
     // SAFETY: every x86-64 has the instruction, which reads nothing that the program could see.
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(ptr::from_ref(of).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = of;
+}
+
+/// The same for any address; nothing need be mapped there.
+#[inline(always)]
+pub fn prefetch_at(address: u64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as in `prefetch`.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(ptr::without_provenance(
+            address as usize,
+        ));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// The same for a line that is written next, which another core may have read: it is then fetched as this
+/// core's own. Processors without the instruction ignore it.
+#[inline(always)]
+pub fn prefetch_to_write<T: ?Sized>(of: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads nothing that the program could see, and never faults.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) ptr::from_ref(of).cast::<u8>(), options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = of;

@@ -46,10 +46,6 @@ pub(crate) struct WaitedSoFar {
 }
 
 impl WaitedSoFar {
-    pub const fn new() -> WaitedSoFar {
-        WaitedSoFar { tail: Cell::new(0), waited_ns: Cell::new(0) }
-    }
-
     /// Waits until the entry fits; false if the time is up first. `tail` returns the consumer's position;
     /// `has_space` returns whether the entry fits.
     pub fn wait(

@@ -47,6 +47,7 @@ mod state {
 /// while IDLE. In a forked child, a thread's compare-exchange therefore fails once another thread of the
 /// child has changed the state, even where both states are RUNNING.
 static STATE: AtomicU64 = AtomicU64::new(state::IDLE as u64);
+#[unsafe(link_section = ".bss.gputrace_hot")]
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
 /// Inherited through fork, so that a child's session never has its parent's number.
 static LAST_GENERATION: AtomicU32 = AtomicU32::new(0);

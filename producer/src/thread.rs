@@ -1,8 +1,8 @@
 //! A thread's slot: the guard against recursion into our own hooks, the thread's ring, its cost samples.
 //!
-//! A slot is one thread-local of plain cells without a destructor. It can therefore be used in a signal
-//! handler, in a thread-local destructor that runs after ours, and in a thread that the C library did not
-//! make.
+//! A slot is one thread-local of plain cells without a destructor, in [`slot_memory`](crate::slot_memory). It
+//! can therefore be used in a signal handler, in a thread-local destructor that runs after ours, and in a
+//! thread that the C library did not make.
 //!
 //! A `pthread` key reports the end of a thread; the thread's ring is then free again. If a later
 //! thread-local destructor calls a hook, the thread takes a ring again, and the key returns that ring in
@@ -24,11 +24,11 @@ use gputrace_wire::definition::{kind, role};
 use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::{RingHeader, ring_state};
 
-use crate::memory::prefetch;
+use crate::memory::prefetch_to_write;
 use crate::on_full::{self, WaitedSoFar};
 use crate::session::Session;
 use crate::stderr::KeepErrno;
-use crate::{clock, fork, system};
+use crate::{clock, fork, slot_memory, system};
 
 /// One hook in 61 measures its own cost; the two additional clock reads then cost almost nothing on
 /// average. The period is prime to the 64 cells of a page. Otherwise all samples would write to the same
@@ -38,29 +38,47 @@ pub const SAMPLE_EVERY: u32 = 61;
 /// Not a valid generation, and different from 0, the generation of a process without a session.
 const NONE: u32 = u32::MAX;
 
+/// A generation; zeroed memory is [`NONE`].
 #[derive(Debug)]
+struct Generation(Shared<u32>);
+
+impl Generation {
+    #[inline(always)]
+    fn get(&self) -> u32 {
+        !self.0.get()
+    }
+
+    fn set(&self, generation: u32) {
+        self.0.set(!generation);
+    }
+}
+
+/// Zero is valid for every field, and a new slot. The order is that of use: a launch without stacks touches
+/// the first two cache lines.
+#[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Slot {
     inside: Shared<bool>,
-    /// The session generation for which the thread has a ring, has written its id to it and has [caught
-    /// up](Callbacks::catch_up); else [`NONE`].
-    generation: Shared<u32>,
-    /// The session generation for which the thread has written its id to its ring, caught up or not.
-    named: Shared<u32>,
-    /// The session generation that `ring` and `header` belong to, whether or not the thread's id is in the
-    /// ring.
-    attached: Shared<u32>,
-    ring: UnsafeCell<MaybeUninit<Producer<'static>>>,
-    header: Shared<Option<&'static RingHeader>>,
-    /// The id of the thread's own definition.
-    thread: Shared<u32>,
-    calls: Shared<u32>,
-    /// The vendor layer's data about the thread and its current call.
-    pub vendor: Area<4>,
-    /// The `callstack` crate's data about the thread.
-    pub callstack: Area<7>,
     /// Whether the thread may be made to wait while its ring is full: the program's threads may, ours may
     /// not.
     may_wait: Shared<bool>,
+    /// The session generation for which the thread has a ring, has written its id to it and has [caught
+    /// up](Callbacks::catch_up); else [`NONE`].
+    generation: Generation,
+    calls: Shared<u32>,
+    header: Shared<Option<&'static RingHeader>>,
+    /// The vendor layer's data about the thread and its current call.
+    pub vendor: Area<4>,
+    ring: UnsafeCell<MaybeUninit<Producer<'static>>>,
+    /// The `callstack` crate's data about the thread.
+    pub callstack: Area<11>,
+    /// The session generation for which the thread has written its id to its ring, caught up or not.
+    named: Generation,
+    /// The session generation that `ring` and `header` belong to, whether or not the thread's id is in the
+    /// ring.
+    attached: Shared<u32>,
+    /// The id of the thread's own definition.
+    thread: Shared<u32>,
     waited: WaitedSoFar,
     callbacks: Shared<Option<&'static Callbacks>>,
 }
@@ -71,10 +89,6 @@ pub struct Slot {
 pub struct Area<const WORDS: usize>(UnsafeCell<[u64; WORDS]>);
 
 impl<const WORDS: usize> Area<WORDS> {
-    const fn new() -> Area<WORDS> {
-        Area(UnsafeCell::new([0; WORDS]))
-    }
-
     /// The content.
     ///
     /// # Safety
@@ -102,30 +116,13 @@ pub struct Callbacks {
     pub thread_ends: fn(&Slot),
 }
 
-thread_local! {
-    static SLOT: Slot = const {
-        Slot {
-            inside: Shared::new(false),
-            generation: Shared::new(NONE),
-            named: Shared::new(NONE),
-            attached: Shared::new(0),
-            ring: UnsafeCell::new(MaybeUninit::uninit()),
-            header: Shared::new(None),
-            thread: Shared::new(0),
-            calls: Shared::new(0),
-            vendor: Area::new(),
-            callstack: Area::new(),
-            may_wait: Shared::new(false),
-            waited: WaitedSoFar::new(),
-            callbacks: Shared::new(None),
-        }
-    };
-}
-
 /// The calling thread's slot.
 #[inline(always)]
 pub fn with<R>(body: impl FnOnce(&Slot) -> R) -> R {
-    SLOT.with(body)
+    const { assert!(size_of::<Slot>() <= slot_memory::BYTES && align_of::<Slot>() <= slot_memory::ALIGNMENT) };
+    // SAFETY: memory of that size and alignment, which lives as long as the thread and is this thread's
+    // alone; it was zero at first, which is a valid slot, and only this function uses it.
+    body(unsafe { &*slot_memory::of_this_thread().cast::<Slot>() })
 }
 
 /// The result of [`Slot::offer`].
@@ -179,10 +176,10 @@ impl Slot {
         if self.is_caught_up()
             && let Some(header) = self.header.get()
         {
-            prefetch(&header.written);
+            prefetch_to_write(&header.written);
             // SAFETY: as in `emit`.
             if let Some(next) = unsafe { (*self.ring.get()).assume_init_ref() }.next() {
-                prefetch(next);
+                prefetch_to_write(next);
             }
         }
     }

@@ -92,6 +92,7 @@ impl Cell {
     pub const ZERO: Cell = Cell([0; CELL_WORDS]);
 
     /// A first cell with its header set and its payload zero.
+    #[inline(always)]
     pub const fn new(kind: u16, cells: u8, flags: u8) -> Cell {
         let mut words = [0; CELL_WORDS];
         words[0] = kind as u64 | (cells as u64) << 16 | (flags as u64) << 24;
@@ -115,6 +116,7 @@ impl Cell {
         self.u8_at(3)
     }
 
+    #[inline(always)]
     pub fn set_flags(&mut self, flags: u8) {
         self.put_u8(3, flags);
     }

@@ -1,6 +1,7 @@
 //! The calling thread's native frames as part of a stack: mixed into one number, and written out.
 
 use super::images::{Images, MappedImage};
+use super::last_walk::{FoundFrames, LastNativeWalk, term};
 use super::rule::{EVALUATION, INTERPRETER, Kind, OWN, Rule};
 use super::rules::Rules;
 use super::stack::Stack;
@@ -8,6 +9,7 @@ use super::surroundings;
 use super::walk::{End, FRAMES_MAX, Frame, Registers, walk};
 use crate::python::code::Define;
 use crate::python::identity::fold;
+use crate::sum::Sum;
 
 /// A session's data about native code.
 pub struct Native {
@@ -81,26 +83,44 @@ impl Native {
     #[inline(always)]
     fn walk(&self, session: &impl Define, from: Registers, each: impl FnMut(Frame)) -> End {
         let epoch = Rules::epoch_of(surroundings::epoch());
-        let rule = |pc: u64| -> Rule {
-            match self.rules.get(pc, epoch) {
-                Some(rule) => rule,
-                None => self.images.work_out(&self.rules, session, pc),
-            }
-        };
+        let rule = |pc: u64| self.rule(session, pc, epoch);
         walk(&mut Stack::of_this_thread(from.sp), from, rule, each)
     }
 
-    /// A hash of the calling thread's frames, never 0.
+    /// A hash of the calling thread's frames, never 0: the same one with and without the thread's last walk,
+    /// which makes it faster.
     #[inline(never)]
-    pub fn hash(&self, session: &impl Define) -> u64 {
-        let mut hash = 1;
-        let end = self.walk(session, here(), |frame| {
+    pub fn hash(&self, session: &impl Define, last: Option<(&mut LastNativeWalk, &mut FoundFrames)>) -> u64 {
+        let from = here();
+        let libraries = surroundings::epoch();
+        let epoch = Rules::epoch_of(libraries);
+        let rule = |pc: u64| self.rule(session, pc, epoch);
+        let kept = last.and_then(|(last, buffer)| last.sum(buffer, from, libraries, rule));
+        match kept {
+            Some(sum) => fold(sum, End::Outermost as u64).max(1),
+            None => self.hash_of_all(session, from),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hash_of_all(&self, session: &impl Define, from: Registers) -> u64 {
+        let mut sum = Sum::default();
+        let end = self.walk(session, from, |frame| {
             // The tracer's own frames differ from call to call and are not shown, so they are not hashed.
             if !frame.rule.has(OWN) {
-                hash = fold(hash ^ frame.pc, frame.rule.word());
+                sum.add_outer(term(frame.pc, frame.rule));
             }
         });
-        fold(hash, end as u64).max(1)
+        fold(sum.sum, end as u64).max(1)
+    }
+
+    #[inline(always)]
+    fn rule(&self, session: &impl Define, pc: u64, epoch: u32) -> Rule {
+        match self.rules.get(pc, epoch) {
+            Some(rule) => rule,
+            None => self.images.work_out(&self.rules, session, pc),
+        }
     }
 
     /// The end of the tracer's own frames; 0 if unknown.

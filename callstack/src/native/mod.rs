@@ -38,6 +38,7 @@
 //! | `elf` | the headers of a mapped image |
 //! | `maps` | `/proc/self/maps` |
 //! | `frames` | a thread's native frames as part of a stack |
+//! | `last_walk` | the frames that a thread's last walk found, by which the next one goes faster |
 //! | `merge` | native and Python frames in one order |
 
 pub mod bounds;
@@ -48,6 +49,7 @@ pub mod eh_frame;
 pub mod elf;
 pub mod frames;
 pub mod images;
+pub mod last_walk;
 pub mod maps;
 pub mod merge;
 pub mod pages;

@@ -164,13 +164,19 @@ impl Words for Stack {
 ///
 /// The address is aligned and mapped.
 #[inline(always)]
-unsafe fn load(at: u64) -> u64 {
+pub(super) unsafe fn load(at: u64) -> u64 {
     let word: u64;
     // SAFETY: the caller's word.
     unsafe {
         core::arch::asm!("mov {}, qword ptr [{}]", out(reg) word, in(reg) at, options(readonly, nostack, preserves_flags));
     }
     word
+}
+
+/// The bounds of the stack that the thread was created with, as far as they were looked for; otherwise they
+/// hold nothing.
+pub(super) fn known_own() -> Bounds {
+    OWN.get()
 }
 
 /// The bounds of the stack that the thread was created with, if `sp` is on it.

@@ -32,13 +32,13 @@ pub struct OffsetWords {
     pub text_ascii: u16,
 }
 
-/// Offsets in bytes, unless a field says otherwise.
+/// Offsets in bytes, unless a field says otherwise. What each stack needs comes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub struct Layout {
     pub minor: u8,
-    pub thread_interp: u16,
-    /// `pthread_self` of the thread that the state belongs to.
-    pub thread_id: u16,
+    /// The bit at which a string's kind begins in its state.
+    pub text_kind_shift: u8,
     /// The context with the thread's variables; 0 in that field if the thread has none.
     pub thread_context: u16,
     /// The innermost frame, or the structure that points to it.
@@ -48,6 +48,9 @@ pub struct Layout {
     pub frame_previous: u16,
     pub frame_code: u16,
     pub frame_instruction: u16,
+    pub thread_interp: u16,
+    /// `pthread_self` of the thread that the state belongs to.
+    pub thread_id: u16,
     /// The frame's owner, a byte.
     pub frame_owner: u16,
     /// Which copy of the instructions the frame runs (free-threaded builds from 3.14).
@@ -70,8 +73,6 @@ pub struct Layout {
     pub text_length: u16,
     pub text_hash: u16,
     pub text_state: u16,
-    /// The bit at which a string's kind begins in its state.
-    pub text_kind_shift: u8,
     /// Where the letters of an ASCII string begin, and those of any other.
     pub text_ascii: u16,
     pub text_compact: u16,

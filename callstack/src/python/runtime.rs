@@ -4,14 +4,16 @@
 //! mapped. Of several runtimes in one process the first one found is read; of one runtime all interpreters
 //! are read.
 
+use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::io::Write as _;
 
-use gputrace_producer::memory;
+use gputrace_producer::memory::{self, prefetch};
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
 
+use super::accessor::{self, Accessor};
 use super::check::{self, Verdict};
 use super::layout::{Layout, debug_offsets};
 use super::lives;
@@ -26,13 +28,9 @@ type Answer = unsafe extern "C" fn() -> c_int;
 /// versions it belongs to the thread that holds the GIL.
 const OWN_CURRENT_SINCE: u8 = 12;
 
+/// What each stack needs comes first, in one cache line.
+#[repr(C, align(64))]
 pub struct Runtime {
-    pub layout: Layout,
-    pub types: Types,
-    /// The type of contexts of context variables.
-    pub context_type: u64,
-    /// `PY_VERSION_HEX`.
-    pub version: u32,
     is_initialized: Answer,
     /// The state with which the thread runs Python now.
     current: ThreadStateGetter,
@@ -40,8 +38,32 @@ pub struct Runtime {
     kept: ThreadStateGetter,
     newest_interpreter: ThreadStateGetter,
     main_interpreter: ThreadStateGetter,
+    /// The address of what `is_initialized` returns; 0 if that is not known.
+    initialized_at: u64,
     verdict: AtomicU32,
+    /// `PY_VERSION_HEX`.
+    pub version: u32,
+    pub layout: Layout,
+    pub types: Types,
+    /// The type of contexts of context variables.
+    pub context_type: u64,
+    /// What `current` reads, if that is known.
+    current_variable: Option<Accessor>,
 }
+
+/// Where a thread's state was found, so that it is found again without calls of the interpreter.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownThread {
+    /// The address of what `current` returns on this thread; 0 if that is not known.
+    current_at: u64,
+    /// The kept state, and the key below which the interpreter stores it for the thread, counted from 1.
+    kept: u64,
+    key: u32,
+    is_searched: bool,
+}
+
+/// glibc has so many keys.
+const KEYS_MAX: u32 = 1024;
 
 mod verdict {
     pub const OPEN: u32 = 0;
@@ -49,6 +71,7 @@ mod verdict {
     pub const BAD: u32 = 2;
 }
 
+#[unsafe(link_section = ".bss.gputrace_hot")]
 static CURRENT: AtomicPtr<Runtime> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The result of a search.
@@ -77,6 +100,17 @@ pub fn of_this_thread(session: &Session) -> Option<(&'static Runtime, u64)> {
     }
     let runtime = current()?;
     let state = runtime.thread_state();
+    (state != 0 && runtime.is_trusted(session, state)).then_some((runtime, state))
+}
+
+/// The same, where the thread's state is probably known.
+#[inline(always)]
+pub fn of_known_thread(session: &Session, known: &Cell<KnownThread>) -> Option<(&'static Runtime, u64)> {
+    if !session.hook_state().has_python() {
+        return None;
+    }
+    let runtime = current()?;
+    let state = runtime.state_of(known);
     (state != 0 && runtime.is_trusted(session, state)).then_some((runtime, state))
 }
 
@@ -151,9 +185,17 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
     }
     // Without this type no context can be recognised.
     let context_type = symbol(c"PyContext_Type") as u64;
+    let read = |name: &CStr| accessor::read(&Checked::new(), symbol(name) as u64);
+    let current_names = [c"_PyThreadState_UncheckedGet", c"PyThreadState_GetUnchecked"];
+    let initialized_at = match read(c"Py_IsInitialized") {
+        Some(Accessor::Static(at)) => at,
+        _ => 0,
+    };
     let runtime = Runtime {
         layout,
         context_type,
+        initialized_at,
+        current_variable: current_names.into_iter().find_map(read),
         types: Types { code, text, bytes },
         version,
         // SAFETY: CPython's `int Py_IsInitialized(void)`.
@@ -171,6 +213,13 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
 }
 
 impl Runtime {
+    /// Prefetches what a stack needs, down to the interpreter's functions: nothing else may call them.
+    #[inline(always)]
+    pub fn expect(&self) {
+        prefetch(self);
+        prefetch(&self.layout);
+    }
+
     /// The calling thread's state; 0 if it has none, and once the interpreter ends.
     #[inline(always)]
     pub fn thread_state(&self) -> u64 {
@@ -192,6 +241,74 @@ impl Runtime {
                 self.of_several(kept)
             }
         }
+    }
+
+    /// As [`thread_state`](Runtime::thread_state).
+    #[inline(always)]
+    fn state_of(&self, known: &Cell<KnownThread>) -> u64 {
+        let thread = known.get();
+        if self.layout.minor < OWN_CURRENT_SINCE || thread.current_at == 0 && thread.is_searched {
+            return self.thread_state();
+        }
+        if thread.current_at == 0 {
+            return self.search_state(known);
+        }
+        // SAFETY: `search_state` found the addresses: the interpreter's static, and its thread-local of this
+        // thread. The interpreter's library stays mapped. glibc's function takes any key.
+        unsafe {
+            if (*(self.initialized_at as *const AtomicU32)).load(Ordering::Relaxed) == 0 {
+                return 0;
+            }
+            let current = (*(thread.current_at as *const AtomicU64)).load(Ordering::Relaxed);
+            if current != 0 {
+                return current;
+            }
+            // The key's value is compared, because the interpreter may have deleted the key since.
+            let key = thread.key.wrapping_sub(1);
+            if thread.kept != 0 && thread.key != 0 && libc::pthread_getspecific(key) as u64 == thread.kept {
+                return thread.kept;
+            }
+        }
+        self.search_state(known)
+    }
+
+    /// Asks the interpreter, and finds out where its answers are.
+    #[cold]
+    #[inline(never)]
+    fn search_state(&self, known: &Cell<KnownThread>) -> u64 {
+        let _errno = KeepErrno::new();
+        let state = self.thread_state();
+        if state == 0 {
+            return state;
+        }
+        let mut thread = known.get();
+        // SAFETY: as in `thread_state`.
+        let (current, kept) = unsafe { ((self.current)() as u64, (self.kept)() as u64) };
+        if let Some(variable) =
+            self.current_variable.filter(|_| !thread.is_searched && self.initialized_at != 0)
+        {
+            // SAFETY: read from the interpreter's own function, which was just called on this thread.
+            let at = unsafe { variable.address() };
+            let memory = Checked::new();
+            // The interpreter is initialized.
+            if memory.half(self.initialized_at, 0) == Some(1) && memory.word(at, 0) == Some(current) {
+                thread.current_at = at;
+            }
+        }
+        thread.is_searched = true;
+        if kept != thread.kept {
+            // SAFETY: as in `state_of`.
+            let is_it = |key: &u32| unsafe { libc::pthread_getspecific(*key) } as u64 == kept;
+            let mut keys = (0..KEYS_MAX).filter(is_it);
+            // If another key has the same value, it is not known which one is the interpreter's.
+            thread.key = match (keys.next(), keys.next()) {
+                (Some(key), None) => key + 1,
+                _ => 0,
+            };
+            thread.kept = kept;
+        }
+        known.set(thread);
+        state
     }
 
     /// With several interpreters, the state that a thread runs with may not be the one registered for it.

@@ -39,6 +39,7 @@ use node::GradNode;
 use passes::Outside;
 
 /// Whether stacks are to include backward passes.
+#[unsafe(link_section = ".bss.gputrace_hot")]
 static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
 
 /// Called at a session's start.
@@ -103,9 +104,15 @@ pub fn around(generation: u32) -> Option<Around> {
 /// Called with the stack of a call that the calling thread makes outside of any backward pass.
 #[inline(always)]
 pub fn calls(generation: u32, stack: u32) {
-    if let Some(engine) = engine::first()
-        && MAY_BE_ASKED.get() == asked::YES
-    {
+    if let Some(engine) = engine::first() {
+        notes(engine, generation, stack);
+    }
+}
+
+/// Not inlined: the compiler looks for the thread-local before it knows that it is needed.
+#[inline(never)]
+fn notes(engine: &'static Engine, generation: u32, stack: u32) {
+    if MAY_BE_ASKED.get() == asked::YES {
         forward::note(engine, generation, stack);
     }
 }

@@ -7,7 +7,7 @@
 //! the text may be freed later.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::python::identity::fold;
 
@@ -20,7 +20,12 @@ pub const DEPTH_MAX: usize = 64;
 const STRAYS_MAX: usize = 64;
 
 static STRAYS: [AtomicU64; STRAYS_MAX] = [const { AtomicU64::new(0) }; STRAYS_MAX];
+#[unsafe(link_section = ".bss.gputrace_hot")]
 static STRAY_COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// Whether any thread ever began an operator here. Until then hooks need not look for the thread's.
+#[unsafe(link_section = ".bss.gputrace_hot")]
+static ANY_BEGAN: AtomicBool = AtomicBool::new(false);
 
 #[derive(Clone, Copy)]
 struct Operator {
@@ -100,6 +105,9 @@ impl OpenOperators {
 /// Records that an operator begins on this thread.
 #[inline(always)]
 pub fn begin(record: u64, name: u32, generation: u32) {
+    if !have_begun() {
+        ANY_BEGAN.store(true, Ordering::Relaxed);
+    }
     OPEN.with(|open| {
         open.forget_strays();
         let depth = open.depth.get();
@@ -134,9 +142,18 @@ fn stray(record: u64) {
     STRAY_COUNT.store(count.wrapping_add(1), Ordering::Release);
 }
 
+/// Whether any thread ever began an operator.
+#[inline(always)]
+pub fn have_begun() -> bool {
+    ANY_BEGAN.load(Ordering::Relaxed)
+}
+
 /// A hash of the operators that the thread executes; 0 for none.
 #[inline(always)]
 pub fn hash() -> u64 {
+    if !have_begun() {
+        return 0;
+    }
     OPEN.with(|open| {
         open.forget_strays();
         let depth = open.depth.get();

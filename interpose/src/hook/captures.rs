@@ -8,6 +8,7 @@ use crate::symbols::driver::{self, Handle, SUCCESS};
 
 /// Number of stream captures under way in the process. While it is 0, no launch asks whether its stream
 /// is capturing. A count that is too high costs one look-up a launch, nothing else.
+#[unsafe(link_section = ".bss.gputrace_hot")]
 static CAPTURES: AtomicU32 = AtomicU32::new(0);
 
 pub fn begins() {

@@ -11,7 +11,7 @@ use crate::table::cuda_slot::CudaSlot;
 /// (clones, by instantiation) are known by their originals.
 #[cold]
 #[inline(never)]
-pub fn write(cx: &Context, slot: &Slot, call: &Call) {
+pub fn write(cx: Context, slot: &Slot, call: Call) {
     let (node, count) = CudaSlot::of(slot).nodes.take();
     let child = match call.detail {
         Detail::Graph { source, operation: operation::ADD_NODE, .. } => source,

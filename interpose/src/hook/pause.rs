@@ -1,6 +1,8 @@
 //! What becomes of a call while the session is paused: it is counted by kind, and marked in the thread's ring
 //! where a device record of it may come, so that the reader of the trace leaves the record out. The same mark
 //! stands beside calls that are recorded while device times are off.
+//!
+//! Both functions take the description by value: a hook whose description has an address keeps it in memory.
 
 use gputrace_producer::hook_state::{HookState, Recording, Timing};
 use gputrace_producer::session::Session;
@@ -12,6 +14,7 @@ use gputrace_wire::counter::Counter;
 use crate::hook::description::Description;
 
 /// When a call was made, and CUPTI's correlation id for it; 0 for none.
+#[derive(Clone, Copy)]
 pub struct At {
     pub start_ticks: u64,
     pub duration_ticks: u64,
@@ -25,7 +28,7 @@ pub struct At {
 /// what it did matters after the pause.
 #[cold]
 #[inline(never)]
-pub fn passes_over(session: &'static Session, slot: &Slot, description: &Description, at: At) -> bool {
+pub fn passes_over(session: &'static Session, slot: &Slot, description: Description, at: At) -> bool {
     let (counter, count) = match (description.kind, description.detail) {
         (kind::LAUNCH, _) => (Counter::PausedLaunches, 1),
         (kind::GRAPH_LAUNCH, _) => (Counter::PausedGraphLaunches, 1),
@@ -47,7 +50,7 @@ pub fn passes_over(session: &'static Session, slot: &Slot, description: &Descrip
     let may_have_record =
         is_never_off(description.kind) || states.iter().any(|state| *state != Recording::Off);
     if may_have_record {
-        mark(session, slot, description, &at);
+        mark(session, slot, &description, &at);
     }
     true
 }
@@ -56,7 +59,7 @@ pub fn passes_over(session: &'static Session, slot: &Slot, description: &Descrip
 /// begin or its end. If a device record of it may come, the call is marked.
 #[cold]
 #[inline(never)]
-pub fn is_untimed(session: &'static Session, slot: &Slot, description: &Description, at: &At) -> bool {
+pub fn is_untimed(session: &'static Session, slot: &Slot, description: Description, at: At) -> bool {
     if !matches!(description.kind, kind::LAUNCH | kind::GRAPH_LAUNCH | kind::COPY | kind::FILL) {
         return false;
     }
@@ -66,7 +69,7 @@ pub fn is_untimed(session: &'static Session, slot: &Slot, description: &Descript
         return false;
     }
     if is_never_off(description.kind) || states.iter().any(|state| state.timing() != Timing::Off) {
-        mark(session, slot, description, at);
+        mark(session, slot, &description, &at);
     }
     true
 }

@@ -8,7 +8,7 @@
 //!    of a handle may make system calls; it keeps errno.
 
 use gputrace_callstack::active_span::{self, Works};
-use gputrace_producer::hook_state::Recording;
+use gputrace_producer::hook_state::{HookState, Recording};
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
 use gputrace_producer::{clock, session, thread};
@@ -33,24 +33,26 @@ const DEINITIALIZED: Status = 4;
 /// argument says whether another thread was starting a session when the call began.
 pub type WithoutSession = fn(&'static Entry, bool, Status) -> Status;
 
-/// Runs the steps around a call.
+/// A call of the driver's own function, with the program's arguments. A trait, because a closure cannot be
+/// marked as inlined: each place that calls it would otherwise take the arguments from memory. A copy,
+/// because what a function that is not inlined gets has an address, and the rest would stay in memory too.
+pub trait DriverCall: Copy {
+    /// Called exactly once.
+    fn call(self) -> Status;
+}
+
+/// Runs the steps around a call. What is rare is in functions of its own, so that a launch runs through few
+/// lines of code: between two launches a program runs through more than a core's caches hold.
 #[inline(always)]
 pub fn around(
     entry: &'static Entry,
     without_session: WithoutSession,
-    original: impl FnOnce() -> Status,
+    original: impl DriverCall,
     describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
-    let Some(session) = session::current() else {
-        // The session may be published while the call is under way, which then is in no record.
-        let was_starting = session::is_starting();
-        return without_session(entry, was_starting, original());
-    };
+    let Some(session) = session::current() else { return idle(entry, without_session, original) };
     thread::with(|slot| {
-        let Some(_inside) = slot.enter() else {
-            session.count(Counter::Nested, 1);
-            return original();
-        };
+        let Some(_inside) = slot.enter() else { return nested(session, original) };
         let sampled = slot.samples_cost().then(clock::now);
         let state = session.hook_state();
         let (recording, ends_range) = if state.counts_launches() {
@@ -59,102 +61,137 @@ pub fn around(
             (state.recording(), false)
         };
         if let Some(tables) = tables::of(session) {
-            tables.expect(entry, slot, state);
+            tables.expect(slot, state);
         }
         let vendor = CudaSlot::of(slot);
         vendor.correlation.set(0);
         let start_ticks = clock::now();
-        let status = original();
+        let status = original.call();
         let end_ticks = clock::now();
         if ends_range {
             capture::last_launch_returned();
         }
         let correlation = vendor.correlation.take();
+        let at = At {
+            start_ticks,
+            duration_ticks: end_ticks.wrapping_sub(start_ticks),
+            correlation,
+            state,
+            recording,
+        };
         // Loaded again: another thread may have made the tables since the first load.
-        if let Some(tables) = tables::of(session) {
-            let context = Context { session, tables, status };
-            let description = describe(&context);
-            let mut flags = description.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 };
-            let mut stream = 0;
-            // The stream argument of a failed call may be invalid.
-            if let On::Stream(handle) = description.stream
-                && status == SUCCESS
-            {
-                if captures::takes(handle, entry.per_thread) {
-                    flags |= flag::CAPTURED;
-                }
-                if recording == Recording::On || flags & flag::CAPTURED != 0 {
-                    stream = tables.stream(session, slot, handle, entry.per_thread);
-                }
-            }
-            if recording != Recording::On && status == SUCCESS && flags & flag::CAPTURED == 0 {
-                let duration_ticks = end_ticks.wrapping_sub(start_ticks);
-                let at = At { start_ticks, duration_ticks, correlation, state, recording };
-                if pause::passes_over(session, slot, &description, at) {
-                    if let Some(first_ticks) = sampled {
-                        let own =
-                            start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
-                        slot.add_cost(own);
-                    }
-                    return status;
-                }
-                // A call that is recorded whether or not the session is paused.
-                if let On::Stream(handle) = description.stream {
-                    stream = tables.stream(session, slot, handle, entry.per_thread);
-                }
-            }
-            let takes_stack =
-                is_recorded_with_stack(description.kind) || is_load(&description) || has_failed(status);
-            let (stack, works) = if takes_stack {
-                tables.stack_and_works(session, slot)
-            } else {
-                (0, Works::of_this_thread(session))
-            };
-            let mut is_timed = flags & flag::CAPTURED == 0;
-            let mut window = if is_timed { state.window() } else { 0 };
-            if state.is_untimed_at_either(session.hook_state()) && is_timed && status == SUCCESS {
-                window = 0;
-                let duration_ticks = end_ticks.wrapping_sub(start_ticks);
-                let at = At { start_ticks, duration_ticks, correlation, state, recording };
-                if pause::is_untimed(session, slot, &description, &at) {
-                    flags |= flag::UNTIMED;
-                    is_timed = false;
-                }
-            }
-            let call = Call {
-                kind: description.kind,
-                flags,
-                api: tables.api(session, entry),
-                start_ticks,
-                duration_ticks: end_ticks.wrapping_sub(start_ticks),
-                correlation: if is_timed { correlation } else { 0 },
-                stack,
-                stream,
-                window,
-                status: status.clamp(0, 0xffff) as u16,
-                detail: description.detail,
-            };
-            if window != 0 && correlation != 0 && description.kind == kind::LAUNCH {
-                slot.count_window_launch(correlation);
-            }
-            if !(works.may_be() || active_span::is_in_ring(slot)) || write_active_span(session, slot, works) {
-                slot.emit(session, &[call.to_cell()]);
-            }
-            if vendor.nodes.get().1 != 0 {
-                nodes::write(&context, slot, &call);
-            }
-        } else {
-            // There was no memory for the tables; the session is about to be abandoned.
-            session.count(Counter::BeforeSession, 1);
-        }
+        let Some(tables) = tables::of(session) else { return without_tables(session, status) };
+        let context = Context { session, tables, status };
+        let is_recorded = record(&context, entry, slot, at, describe(&context));
         if let Some(first_ticks) = sampled {
             // The hook's own time: from the first clock reading to the start, and from the end to now.
             let own = start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
-            slot.add_cost(own);
-            calibration::add(session, slot, entry, state, status, end_ticks.wrapping_sub(start_ticks));
+            add_cost(session, slot, entry, own, is_recorded.then_some((state, at.duration_ticks)), status);
         }
         status
     })
+}
+
+#[cold]
+#[inline(never)]
+fn idle(entry: &'static Entry, without_session: WithoutSession, original: impl DriverCall) -> Status {
+    // The session may be published while the call is under way, which then is in no record.
+    let was_starting = session::is_starting();
+    without_session(entry, was_starting, original.call())
+}
+
+#[cold]
+#[inline(never)]
+fn nested(session: &'static Session, original: impl DriverCall) -> Status {
+    session.count(Counter::Nested, 1);
+    original.call()
+}
+
+/// There was no memory for the tables; the session is about to be abandoned.
+#[cold]
+#[inline(never)]
+fn without_tables(session: &'static Session, status: Status) -> Status {
+    session.count(Counter::BeforeSession, 1);
+    status
+}
+
+#[cold]
+#[inline(never)]
+fn add_cost(
+    session: &'static Session,
+    slot: &Slot,
+    entry: &'static Entry,
+    own_ticks: u64,
+    recorded: Option<(HookState, u64)>,
+    status: Status,
+) {
+    slot.add_cost(own_ticks);
+    if let Some((state, duration_ticks)) = recorded {
+        calibration::add(session, slot, entry, state, status, duration_ticks);
+    }
+}
+
+/// Writes the call's event; false if the session is paused and passed over the call.
+#[inline(always)]
+fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, description: Description) -> bool {
+    let Context { session, tables, status } = *context;
+    let mut flags = description.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 };
+    let mut stream = 0;
+    // The stream argument of a failed call may be invalid.
+    if let On::Stream(handle) = description.stream
+        && status == SUCCESS
+    {
+        if captures::takes(handle, entry.per_thread) {
+            flags |= flag::CAPTURED;
+        }
+        if at.recording == Recording::On || flags & flag::CAPTURED != 0 {
+            stream = tables.stream(session, slot, handle, entry.per_thread);
+        }
+    }
+    if at.recording != Recording::On && status == SUCCESS && flags & flag::CAPTURED == 0 {
+        if pause::passes_over(session, slot, description, at) {
+            return false;
+        }
+        // A call that is recorded whether or not the session is paused.
+        if let On::Stream(handle) = description.stream {
+            stream = tables.stream(session, slot, handle, entry.per_thread);
+        }
+    }
+    let takes_stack = is_recorded_with_stack(description.kind) || is_load(&description) || has_failed(status);
+    let (stack, works) =
+        if takes_stack { tables.stack_and_works(session, slot) } else { (0, Works::of_this_thread(session)) };
+    let mut is_timed = flags & flag::CAPTURED == 0;
+    let mut window = if is_timed { at.state.window() } else { 0 };
+    if at.state.is_untimed_at_either(session.hook_state()) && is_timed && status == SUCCESS {
+        window = 0;
+        if pause::is_untimed(session, slot, description, at) {
+            flags |= flag::UNTIMED;
+            is_timed = false;
+        }
+    }
+    let call = Call {
+        kind: description.kind,
+        flags,
+        api: tables.api(session, entry),
+        start_ticks: at.start_ticks,
+        duration_ticks: at.duration_ticks,
+        correlation: if is_timed { at.correlation } else { 0 },
+        stack,
+        stream,
+        window,
+        status: status.clamp(0, 0xffff) as u16,
+        detail: description.detail,
+    };
+    if window != 0 && at.correlation != 0 && description.kind == kind::LAUNCH {
+        slot.count_window_launch(at.correlation);
+    }
+    if !(works.may_be() || active_span::is_in_ring(slot)) || write_active_span(session, slot, works) {
+        slot.emit(session, &[call.to_cell()]);
+    }
+    if CudaSlot::of(slot).nodes.get().1 != 0 {
+        nodes::write(*context, slot, call);
+    }
+    true
 }
 
 /// Runs around a call that is recorded only if it fails, because programs poll it or it takes no time.
@@ -163,11 +200,11 @@ pub fn around(
 pub fn around_failure(
     entry: &'static Entry,
     _: WithoutSession,
-    original: impl FnOnce() -> Status,
+    original: impl DriverCall,
     describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
     let start_ticks = clock::now();
-    let status = original();
+    let status = original.call();
     if status != SUCCESS && status != NOT_READY {
         failed(entry, start_ticks, status, describe);
     }

@@ -57,7 +57,9 @@ fn variant(entries: &'static [Entry], base: &[u8], version: u32, per_thread: boo
         entries
             .iter()
             .filter(|entry| {
-                entry.base.as_bytes() == base && entry.per_thread == per_thread && entry.since <= version
+                entry.base.as_bytes() == base
+                    && entry.per_thread == per_thread
+                    && u32::from(entry.since) <= version
             })
             .max_by_key(|entry| entry.since)
     };

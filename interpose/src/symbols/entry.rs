@@ -1,35 +1,36 @@
 //! A hooked function of the driver. The table of all of them is `api`.
 
 use core::ffi::c_void;
-use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::{AtomicPtr, AtomicU64};
 
 use crate::process::link::Link;
-
-/// The table has fewer rows than this.
-pub const MOST: usize = 512;
 
 /// The table, which is above all that reads it here. Set before the first session starts.
 pub static TABLE: Link<&[Entry]> = Link::new(&(&[] as &[Entry]));
 
-/// One hooked symbol of the driver.
+/// One hooked symbol of the driver, in one cache line: a launch finds it cold.
+#[repr(C, align(64))]
 pub struct Entry {
-    /// Its index in the table.
-    pub index: usize,
+    /// The driver's function; null until it is looked up.
+    pub original: AtomicPtr<c_void>,
+    /// The symbol's definition, below the generation of the session that it belongs to; 0 until the first
+    /// call.
+    pub api: AtomicU64,
     /// The base name under which `cuGetProcAddress` knows it.
     pub base: &'static str,
     /// The exported symbol, with a terminating NUL.
     pub symbol: &'static str,
-    /// The CUDA version from which `cuGetProcAddress` returns this symbol for the base.
-    pub since: u32,
-    /// Whether it is the variant with the per-thread default stream.
-    pub per_thread: bool,
     /// Our replacement.
     pub hook: fn() -> *mut c_void,
     /// [`hash`] of the symbol without its NUL.
     pub hash: u32,
-    /// The driver's function; null until it is looked up.
-    pub original: AtomicPtr<c_void>,
+    /// The CUDA version from which `cuGetProcAddress` returns this symbol for the base.
+    pub since: u16,
+    /// Whether it is the variant with the per-thread default stream.
+    pub per_thread: bool,
 }
+
+const _: () = assert!(size_of::<Entry>() == 64);
 
 impl Entry {
     pub fn name(&self) -> &'static str {

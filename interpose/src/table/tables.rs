@@ -14,7 +14,7 @@ use gputrace_callstack::stacks::Stacks;
 use gputrace_callstack::torch::passes::Outside;
 use gputrace_producer::handles::{Handles, key_of};
 use gputrace_producer::hook_state::HookState;
-use gputrace_producer::memory::{self, prefetch};
+use gputrace_producer::memory;
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{self, Slot};
@@ -22,7 +22,7 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind};
 
 use crate::symbols::driver::{self, Device, Handle, SUCCESS};
-use crate::symbols::entry::{self, Entry};
+use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
 
 /// Slots for about half as many handles, 16 bytes each. Only touched pages of a table use memory.
@@ -39,16 +39,22 @@ const LINES_BYTES_MAX: u64 = 8 << 20;
 /// Returns the number of a graph or an executable graph (if true) in device records; 0 if it is not known.
 pub type GraphNumber = fn(Handle, bool) -> u32;
 
+/// What a launch reads comes first, in two cache lines.
+#[repr(C, align(64))]
 pub struct Tables {
     generation: u32,
+    /// Whether CUPTI's records carry registers and shared memory, so that the driver need not be asked.
+    has_records: AtomicU32,
     functions: Handles,
+    streams: Handles,
+    /// `None` if there was no memory for them.
+    stacks: Option<Stacks>,
     /// The name and the module of each function that a look-up returned.
     function_names: Handles,
     function_modules: Handles,
     /// Which function handles are context-independent kernels (`CUkernel`): 1 if so.
     kernels: Handles,
     modules: Handles,
-    streams: Handles,
     contexts: Handles,
     devices: Handles,
     graphs: Handles,
@@ -58,15 +64,10 @@ pub struct Tables {
     lines: Handles,
     /// Bytes written of modules' line tables.
     lines_bytes: AtomicU64,
-    /// `None` if there was no memory for them.
-    stacks: Option<Stacks>,
-    /// Definition ids of the hooked symbols, by the entry's index; 0 until the first call.
-    apis: &'static [AtomicU32],
     graph_number: GraphNumber,
-    /// Whether CUPTI's records carry registers and shared memory, so that the driver need not be asked.
-    has_records: AtomicU32,
 }
 
+#[unsafe(link_section = ".bss.gputrace_hot")]
 static CURRENT: AtomicPtr<Tables> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The tables of that session; `None` before they are made, and between a fork and a new session.
@@ -96,7 +97,6 @@ pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tab
         lines: Handles::new(MODULE_SLOTS)?,
         lines_bytes: AtomicU64::new(0),
         stacks: Stacks::new(),
-        apis: memory::map(entry::MOST)?,
         graph_number,
         has_records: AtomicU32::new(0),
     };
@@ -141,12 +141,9 @@ impl Tables {
     /// Prefetches what the hook reads after the driver returns. Between two calls a program touches more
     /// memory than a core's caches hold, and each cache miss takes longer than all the work of the hook.
     #[inline(always)]
-    pub fn expect(&self, entry: &Entry, slot: &Slot, state: HookState) {
+    pub fn expect(&self, slot: &Slot, state: HookState) {
         // The thread's default stream, which most launches use.
         self.streams.expect(DEFAULT_STREAM_TAG | u64::from(CudaSlot::of(slot).context.get() as u32) << 2 | 1);
-        if let Some(id) = self.apis.get(entry.index) {
-            prefetch(id);
-        }
         if let Some(stacks) = &self.stacks {
             stacks.expect(slot, state);
         }
@@ -156,15 +153,16 @@ impl Tables {
     /// The symbol's definition. It is made at the first call.
     #[inline(always)]
     pub fn api(&self, session: &Session, entry: &Entry) -> u32 {
-        let Some(slot) = self.apis.get(entry.index) else { return 0 };
-        match slot.load(Ordering::Relaxed) {
-            0 => {
-                let id = session.define(kind::API, &[], entry.name().as_bytes());
-                slot.store(id, Ordering::Relaxed);
-                id
-            }
-            id => id,
-        }
+        let known = entry.api.load(Ordering::Relaxed);
+        if (known >> 32) as u32 == self.generation { known as u32 } else { self.define_api(session, entry) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn define_api(&self, session: &Session, entry: &Entry) -> u32 {
+        let id = session.define(kind::API, &[], entry.name().as_bytes());
+        entry.api.store(u64::from(self.generation) << 32 | u64::from(id), Ordering::Relaxed);
+        id
     }
 
     /// The calling thread's current stack; 0 if it is not known.
