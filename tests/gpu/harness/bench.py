@@ -33,7 +33,7 @@ class Bench:
         self.deadline = time.monotonic() + limit_s
         self.rows, self.section = [], "start"
         self.overhead_seconds, self.soak_records, self.quick = 400, 25_000_000, False
-        self.only = None  # Programs of the section everyday; None for all.
+        self.only = None  # Parts of a section that can run alone; None for all.
         self.beside = None  # Another gputrace, for the section hook.
         self.table = open(self.out / "table.txt", "a", encoding="utf-8")
         # A carried file may have lost its executable bit.
@@ -85,6 +85,10 @@ class Bench:
             if packed.stat().st_size < LOGS_BYTES:
                 break
         shutil.copyfile(packed, self.out / "logs.tar.gz")
+
+    def wants(self, part):
+        """Whether that part of a section is to run."""
+        return self.only is None or part in self.only
 
     # Programs.
 

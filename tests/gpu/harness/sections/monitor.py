@@ -394,7 +394,10 @@ def run(bench):
         bench.row("nvidia-smi", "SKIP", error)
         return
     devices = check_devices(bench, reading)
-    check_cost(bench, devices)
+    if bench.wants("cost"):
+        check_cost(bench, devices)
+    if not bench.wants("values"):
+        return
     watches = {"idle": Watch(bench, "idle", 5)}
     for number, device in enumerate(devices):
         check_values(bench, "idle", watches["idle"], number, device["uuid"])

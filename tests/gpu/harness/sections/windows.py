@@ -155,10 +155,15 @@ def budgets(bench):
 
 
 def run(bench):
-    threads(bench, "windows-nodes", "10ms/100ms", "node", 12)
-    threads(bench, "windows-graphs", "10ms/100ms", "graph", 8)
-    threads(bench, "windows-dense", "2ms/10ms", "node", 12)
-    threads(bench, "windows-unflushed", "2ms/10ms", "node", 6, ["GPUTRACE_DELIVERY=full"])
-    torch(bench)
-    stress(bench, 40)
-    budgets(bench)
+    if bench.wants("nodes"):
+        threads(bench, "windows-nodes", "10ms/100ms", "node", 12)
+    if bench.wants("threads"):
+        threads(bench, "windows-graphs", "10ms/100ms", "graph", 8)
+        threads(bench, "windows-dense", "2ms/10ms", "node", 12)
+        threads(bench, "windows-unflushed", "2ms/10ms", "node", 6, ["GPUTRACE_DELIVERY=full"])
+    if bench.wants("torch"):
+        torch(bench)
+    if bench.wants("stress"):
+        stress(bench, 30)
+    if bench.wants("budgets"):
+        budgets(bench)
