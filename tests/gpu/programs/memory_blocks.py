@@ -59,10 +59,15 @@ def figures():
             "frees": stats["allocation.all.freed"], "lines": LINES}
 
 
+# What is live when figures are taken is live at the end.
+alive = []
+
+
 def train():
     torch.cuda.memory._record_memory_history(stacks="python", max_entries=1_000_000)
     layers, optimizer = model()
     kept = []
+    alive.append((layers, optimizer, kept))
     steps(layers, optimizer, 60, kept)
     torch.cuda.synchronize()
     by_line, segments = collections.Counter(), []
@@ -116,5 +121,4 @@ def profile():
 
 said = {"train": train, "streams": streams, "profile": profile}[sys.argv[1]]()
 print(json.dumps(said), flush=True)
-# What is live now is what is live at the end.
 os._exit(0)

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..build import PROGRAMS
 
 SETTINGS = {"without stacks": "none", "python": "python", "native": "python,native"}
-SECONDS = 8
+SECONDS = 6
 ROUNDS = 2
 READY_LIMIT_S = 120
 

@@ -286,16 +286,6 @@ def check_cost(bench, devices):
         each = percent / len(devices)
         bench.check("cost", each < COST_MOST, f"{percent:.3f} % of one core for {len(devices)} devices, {each:.3f} % each ({used * 1e3:.1f} ms in {seconds:.1f} s at 100 ms; ms by thread {by_thread})")
         check_page(bench, found[0], devices)
-        seldom = Started(bench, "seldom", [bench.gputrace, "monitor", "--interval", "2s", "--prometheus", "127.0.0.1:0"])
-        try:
-            time.sleep(1.5)
-            begin, before = time.monotonic(), seldom.processor_seconds()
-            time.sleep(12)
-            fixed = (seldom.processor_seconds() - before) / (time.monotonic() - begin) * 100
-            # The rest is what eighteen of twenty samples cost: wake-ups, and what is read more often than every 2 s.
-            bench.row("cost-at-2s", "INFO", f"{fixed:.3f} % of one core with a sample each 2 s")
-        finally:
-            seldom.end()
     finally:
         bench.check("daemon-end", monitor.end() == 0, monitor.err.read_text(errors="replace")[-200:].strip())
 

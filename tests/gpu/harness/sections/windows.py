@@ -164,6 +164,6 @@ def run(bench):
     if bench.wants("torch"):
         torch(bench)
     if bench.wants("stress"):
-        stress(bench, 30)
+        stress(bench, 25)
     if bench.wants("budgets"):
         budgets(bench)
