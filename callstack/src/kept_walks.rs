@@ -1,4 +1,4 @@
-//! What threads keep of their last walks. A thread takes one of a session's at its first stack and gives it
+//! What threads keep of their last native walks. A thread takes one of a session's at its first stack and gives it
 //! back when it ends. A thread that finds none free goes without, and its walks take longer.
 //!
 //! Programs launch from the same call sites in the same order over and over, and the stack cache knows which
@@ -11,21 +11,15 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use gputrace_producer::memory::{self, Zeroed, prefetch_at};
 
 use crate::native::last_walk::{FoundFrames, LastNativeWalk};
-use crate::python::last_walk::{FoundLinks, LastPythonWalk};
 
-/// Threads that launch at the same time. 400 KiB each, touched where used.
+/// Threads that launch at the same time. 250 KiB each, touched where used.
 const THREADS_MAX: usize = 32;
 /// How many walks a thread keeps. A layer of a model launches some fifteen kernels.
 const WALKS: usize = 32;
 
-/// Of a kept walk: those of 31 frames.
-const PREFETCHED_LINES: u64 = 12;
-
 pub struct KeptWalks {
     is_taken: AtomicU32,
-    python: UnsafeCell<[LastPythonWalk; WALKS]>,
     native: UnsafeCell<[LastNativeWalk; WALKS]>,
-    found_links: UnsafeCell<FoundLinks>,
     found_frames: UnsafeCell<FoundFrames>,
 }
 
@@ -52,24 +46,11 @@ pub fn take(all: &'static [KeptWalks]) -> Option<&'static KeptWalks> {
 }
 
 impl KeptWalks {
-    /// The Python frames of the last walk that was expected to be of that stack, and a buffer.
+    /// The frames of the last walk that was expected to be of that stack, and a buffer.
     ///
     /// # Safety
     ///
     /// The caller is the thread that took this, inside the guard of a hook, and has no other such reference.
-    #[inline(always)]
-    #[allow(clippy::mut_from_ref)]
-    pub unsafe fn python(&self, expected: u32) -> Option<(&mut LastPythonWalk, &mut FoundLinks)> {
-        // SAFETY: the caller's guarantee.
-        let (walks, found) = unsafe { (&mut *self.python.get(), &mut *self.found_links.get()) };
-        Some((walks.get_mut(index(expected))?, found))
-    }
-
-    /// The same of the native frames.
-    ///
-    /// # Safety
-    ///
-    /// As for [`python`](KeptWalks::python).
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn native(&self, expected: u32) -> Option<(&mut LastNativeWalk, &mut FoundFrames)> {
@@ -78,16 +59,11 @@ impl KeptWalks {
         Some((walks.get_mut(index(expected))?, found))
     }
 
-    /// Prefetches where the walks begin.
+    /// Prefetches where the walk begins.
     #[inline(always)]
-    pub fn expect(&self, expected: u32, has_native: bool) {
-        let python: *const LastPythonWalk = self.python.get().cast();
-        let begin = python.wrapping_add(index(expected)).addr() as u64;
-        (0..PREFETCHED_LINES).for_each(|line| prefetch_at(begin + 64 * line));
-        if has_native {
-            let native: *const LastNativeWalk = self.native.get().cast();
-            prefetch_at(native.wrapping_add(index(expected)).addr() as u64);
-        }
+    pub fn expect(&self, expected: u32) {
+        let native: *const LastNativeWalk = self.native.get().cast();
+        prefetch_at(native.wrapping_add(index(expected)).addr() as u64);
     }
 
     pub fn give_back(&self) {

@@ -150,12 +150,14 @@ impl Stacks {
             && let Some(runtime) = runtime::current()
         {
             runtime.expect();
-            if let Some(walks) = StackSlot::of(slot).walks.get() {
-                walks.expect(StackSlot::of(slot).recent.get().expected(), state.has_native());
-            }
             if StackSlot::of(slot).has_span.get() {
                 callers::expect();
             }
+        }
+        if state.has_native()
+            && let Some(walks) = StackSlot::of(slot).walks.get()
+        {
+            walks.expect(StackSlot::of(slot).recent.get().expected());
         }
     }
 
@@ -182,13 +184,10 @@ impl Stacks {
         }
         if let Some((runtime, state)) = python {
             works = Works::of_state(runtime, state).unwrap_or(works);
-            let walks = StackSlot::kept_walks(slot, self.walks);
             // SAFETY: the state is the calling thread's, in an interpreter whose layout was checked. Until
             // the hook returns the thread runs no Python, so its frames and the objects they refer to stay.
             let memory = unsafe { Own::new() };
-            // SAFETY: the calling thread's, which is inside the guard of its hook.
-            let last = walks.and_then(|walks| unsafe { walks.python(expected) });
-            match fingerprint_inside(&memory, &runtime.layout, &runtime.types, state, outer, last) {
+            match fingerprint_inside(&memory, &runtime.layout, &runtime.types, state, outer) {
                 Ok(fingerprint) => of_python = fingerprint,
                 Err(Damaged) => {
                     session.count(Counter::StacksUnread, 1);

@@ -52,7 +52,6 @@ pub struct Lives {
     is_full: AtomicBool,
 }
 
-#[unsafe(link_section = ".bss.gputrace_hot")]
 static LIVES: AtomicPtr<Lives> = AtomicPtr::new(ptr::null_mut());
 
 /// The interpreter's own destructor, set before it is replaced.
@@ -60,10 +59,6 @@ static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// Counts of ends by address. They have 64 bits and do not wrap.
 static ENDS: [AtomicU64; COUNTS] = [const { AtomicU64::new(0) }; COUNTS];
-
-/// How many known code objects have ended.
-#[unsafe(link_section = ".bss.gputrace_hot")]
-static ALL_ENDS: AtomicU64 = AtomicU64::new(0);
 
 /// The table of life numbers, once it is used.
 #[inline(always)]
@@ -84,13 +79,6 @@ fn ends_at(code: u64) -> &'static AtomicU64 {
 #[inline(always)]
 pub fn ends_near(code: u64) -> u64 {
     ends_at(code).load(Ordering::Relaxed)
-}
-
-/// How many known code objects have ended at any address. As long as it is the same, so are all counts of
-/// [`ends_near`]: both rise before the address is free.
-#[inline(always)]
-pub fn all_ends() -> u64 {
-    ALL_ENDS.load(Ordering::Relaxed)
 }
 
 impl Lives {
@@ -126,7 +114,6 @@ impl Lives {
         // address next.
         if self.numbers.get(code).is_some() || self.is_full.load(Ordering::Relaxed) {
             ends_at(code).fetch_add(1, Ordering::Relaxed);
-            ALL_ENDS.fetch_add(1, Ordering::Relaxed);
             self.numbers.forget(code);
         }
     }

@@ -29,7 +29,6 @@
 //! | `layout` | the offsets of each version; a script writes `layout/table.rs` |
 //! | `accessor` | what the interpreter's small functions read |
 //! | `walk` | frames, from the innermost out |
-//! | `last_walk` | the frames that a thread's last walk found, by which the next one goes faster |
 //! | `identity` | distinguishes a code object from a later one at the same address |
 //! | `lives` | when code objects end: a number for each one's life, and counts of ends |
 //! | `unicode` | a string as UTF-8 |
@@ -47,7 +46,6 @@ pub mod code;
 #[cfg(test)]
 mod hostile_tests;
 pub mod identity;
-pub mod last_walk;
 pub mod layout;
 pub mod lives;
 pub mod memory;

@@ -13,8 +13,12 @@
 //! * A link's address and instruction are combined by [`fold`], a product of 128 bits in which every
 //!   bit depends on all bits of both. All links are nearly alike (addresses alike in their low bits,
 //!   instructions that differ by 2), and their numbers are unrelated nevertheless.
-//! * The links' numbers are added up so that their order counts ([`crate::sum`]). The slow part, the product,
-//!   waits for no other link; the part that waits takes less time than finding the next link.
+//! * The links' numbers are mixed in order: the previous sum is rotated, the link's number is added, and
+//!   the sum is multiplied by an odd number. Each step is one to one. So two chains that differ in one
+//!   link have equal results only if that link's numbers are equal, and chains that differ in several
+//!   links only by chance. The multiplication and the rotation make the order of links count. The slow
+//!   part, the product, waits for no other link; the part that waits takes as long as finding the next
+//!   link.
 //! * Counts of ends never fall. So their sum over the same addresses is the same only if none has risen,
 //!   and they are simply added up.
 
@@ -25,7 +29,6 @@ use gputrace_wire::definition::TEXT_MAX;
 
 use super::code::{self, Define};
 use super::identity::{self, Known, fold};
-use super::last_walk::{FoundLinks, LastPythonWalk};
 use super::layout::Layout;
 use super::lives;
 use super::memory::Memory;
@@ -33,7 +36,6 @@ use super::runtime::Runtime;
 use super::walk::{
     ChainEnd, Damaged, PyFrame, Types, frames_and_entries, frames_inside, links_inside, position,
 };
-use crate::sum::Sum;
 
 const CODE_SLOTS: usize = 1 << 16;
 
@@ -119,7 +121,7 @@ pub fn hash_inside<M: Memory>(
 }
 
 /// A fingerprint of the frames that [`hash_inside`] hashes, as they are now. If two fingerprints are equal,
-/// so are the hashes. 0 if there are no frames. With the thread's last walk it takes less time.
+/// so are the hashes. 0 if there are no frames.
 #[inline(always)]
 pub fn fingerprint_inside<M: Memory>(
     memory: &M,
@@ -127,37 +129,37 @@ pub fn fingerprint_inside<M: Memory>(
     types: &Types,
     state: u64,
     outer: u64,
-    last: Option<(&mut LastPythonWalk, &mut FoundLinks)>,
 ) -> Result<u64, Damaged> {
     if lives::current().is_none() {
         // Ends of code objects are not reported.
         return hash_inside(memory, layout, types, state, outer);
     }
-    match last.map_or(Ok(None), |(last, buffer)| last.fingerprint(buffer, memory, layout, (state, outer)))? {
-        Some(fingerprint) => Ok(fingerprint),
-        None => fingerprint_of_links(memory, layout, state, outer),
-    }
+    fingerprint_of_links(memory, layout, state, outer)
 }
 
 /// The same, whether or not ends are reported.
-#[cold]
-#[inline(never)]
+#[inline(always)]
 pub fn fingerprint_of_links<M: Memory>(
     memory: &M,
     layout: &Layout,
     state: u64,
     outer: u64,
 ) -> Result<u64, Damaged> {
-    let (mut sum, mut ends) = (Sum::default(), 0u64);
+    let (mut fingerprint, mut ends) = (0u64, 0u64);
     let end = links_inside(memory, layout, state, outer, |code, instruction| {
-        sum.add_outer(fold(code, instruction));
+        fingerprint = mix(fingerprint, code, instruction);
         ends = ends.wrapping_add(lives::ends_near(code));
     })?;
     Ok(match end {
         None => 0,
-        Some(ChainEnd::Whole) => fold(sum.sum, ends).max(1),
-        Some(ChainEnd::Cut) => fold(sum.sum, !ends).max(1),
+        Some(ChainEnd::Whole) => fold(fingerprint, ends).max(1),
+        Some(ChainEnd::Cut) => fold(fingerprint, !ends).max(1),
     })
+}
+
+#[inline(always)]
+fn mix(fingerprint: u64, code: u64, instruction: u64) -> u64 {
+    fingerprint.rotate_left(29).wrapping_add(fold(code, instruction)).wrapping_mul(0x9fb2_1c65_1e98_df25)
 }
 
 #[inline(always)]
@@ -173,9 +175,7 @@ mod tests {
     const CODE: u64 = 0x7f12_3456_7000;
 
     fn fingerprint(links: impl IntoIterator<Item = (u64, u64)>) -> u64 {
-        let mut sum = Sum::default();
-        links.into_iter().for_each(|(code, instruction)| sum.add_outer(fold(code, instruction)));
-        fold(sum.sum, 0)
+        links.into_iter().fold(0, |fingerprint, (code, instruction)| mix(fingerprint, code, instruction))
     }
 
     #[track_caller]
@@ -244,10 +244,10 @@ mod tests {
 
     #[test]
     fn recursion_has_a_fingerprint_a_depth() {
-        let mut sum = Sum::default();
+        let mut fingerprint = 0;
         let fingerprints = (0..200_000u64).map(|_| {
-            sum.add_outer(fold(CODE, 22));
-            fold(sum.sum, 0)
+            fingerprint = mix(fingerprint, CODE, 22);
+            fingerprint
         });
         assert_distinct(fingerprints.collect());
     }
