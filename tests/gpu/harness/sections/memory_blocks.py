@@ -46,14 +46,15 @@ def train(bench, name, env):
         return
     said, blocks, memory, folder = found
     compare(bench, name, said, blocks)
-    # What the engine's thread allocates has no Python line in PyTorch's history; here it is the line of backward().
-    known = {line: size for line, size in said["by_line"].items() if line not in ("None", str(said["lines"]["backward"]))}
+    # What the engine's thread allocates has no Python line in PyTorch's history; here it has the lines of the forward pass.
+    known = {line: size for line, size in said["by_line"].items() if line != "None"}
+    without = said["by_line"].get("None", 0)
     ours = {}
     for line in memory["block_lines"]:
         if line["line"] and line["end_bytes"]:
             number = str(line["line"]["line"])
             ours[number] = ours.get(number, 0) + line["end_bytes"]
-    bench.check(f"{name}-lines", known and all(ours.get(line) == size for line, size in known.items()), f"ours {ours}, PyTorch's {said['by_line']}")
+    bench.check(f"{name}-lines", known and all(ours.get(line, 0) >= size for line, size in known.items()) and sum(ours.values()) == sum(known.values()) + without, f"ours {ours}, PyTorch's {said['by_line']}")
     first = {line: said["lines"][line] for line in ("kept", "parameters")}
     bench.check(f"{name}-has-lines", all(str(number) in ours for number in first.values()), f"{first}")
     end = blocks["at_end"]
