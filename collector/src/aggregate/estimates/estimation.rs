@@ -6,11 +6,16 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+use super::collapsed::{self, function_of};
 use super::interval::{self, Mean};
 use super::key::{EstimateKey, KeyWork};
 use super::table::Estimates;
 use super::{WindowCounts, key_sums::UnitSum};
 use crate::aggregate::{Owner, StackKey, Weight};
+
+/// The least error, as a part of what is estimated: windows of some seconds of a program whose kernels are all
+/// alike differ by less than clocks drift in between.
+const ERROR_LEAST: f64 = 0.001;
 
 /// What operations without device times took.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -64,10 +69,10 @@ pub struct Estimation {
 
 /// Numbers for the units of all processes.
 #[derive(Default)]
-struct Units(FxHashMap<(u32, u32), u32>);
+pub(super) struct Units(FxHashMap<(u32, u32), u32>);
 
 impl Units {
-    fn of(&mut self, process: u32, unit: u32) -> u32 {
+    pub(super) fn of(&mut self, process: u32, unit: u32) -> u32 {
         let next = self.0.len() as u32;
         *self.0.entry((process, unit)).or_insert(next)
     }
@@ -100,6 +105,7 @@ impl Estimation {
             let ns = per_call.map(|ns| ns * times);
             rows.push(EstimatedRow { key: StackKey { leaf, ..key }, calls: *count, ns, mean: cell, times });
         }
+        by_function(&mut rows, estimates, &mut means, &mut units);
         rows.sort_by_key(|row| (row.key, row.mean));
         let spread = interval::pooled_spread(&means);
         let (windows, beyond) = (estimates.windows.counts, estimates.beyond);
@@ -144,9 +150,32 @@ impl Estimation {
             let of_means =
                 times.iter().filter_map(|(mean, times)| Some((self.means.get(*mean as usize)?, *times)));
             let error_ns = interval::half_width(of_means, self.spread, &mut deviations);
-            (group, Estimate { error_ns, ..sum })
+            (group, Estimate { error_ns: error_ns.max(sum.ns * ERROR_LEAST), ..sum })
         });
         finished.collect()
+    }
+}
+
+/// Gives rows without a mean that of their function.
+fn by_function(rows: &mut [EstimatedRow], estimates: &Estimates, means: &mut Vec<Mean>, units: &mut Units) {
+    let of_row = |row: &EstimatedRow| row.mean_key(estimates).as_ref().and_then(function_of);
+    let wanted = rows.iter().filter(|row| row.ns.is_none()).filter_map(of_row);
+    let first = means.len();
+    let mut numbers = FxHashMap::default();
+    for (function, mean) in collapsed::means(wanted, &estimates.cells, units) {
+        numbers.insert(function, means.len());
+        means.push(mean);
+    }
+    if means.len() == first {
+        return;
+    }
+    for row in rows.iter_mut().filter(|row| row.ns.is_none()) {
+        let number = of_row(row).and_then(|function| numbers.get(&function)).copied();
+        let per_call = number.and_then(|number| means.get(number)).and_then(|mean| mean.per_call);
+        if let Some((number, per_call)) = number.zip(per_call) {
+            row.mean = number as u32;
+            row.ns = Some(per_call * row.times);
+        }
     }
 }
 

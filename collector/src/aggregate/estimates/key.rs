@@ -82,6 +82,18 @@ impl EstimateKey {
         Some(EstimateKey { process: call.process, stack: call.stack, work })
     }
 
+    /// The key that all launches of the function share once there are too many; others have their own.
+    pub fn by_function(self) -> EstimateKey {
+        match self.work {
+            KeyWork::Kernel { function, .. } => EstimateKey {
+                stack: 0,
+                work: KeyWork::Kernel { function, grid: [0; 3], block: [0; 3] },
+                ..self
+            },
+            _ => self,
+        }
+    }
+
     /// The launches of the same graph by the same stack.
     pub fn launches(self, graph: u32) -> EstimateKey {
         EstimateKey { work: KeyWork::GraphLaunches(graph), ..self }

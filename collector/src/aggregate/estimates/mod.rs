@@ -2,11 +2,13 @@
 //! times that were switched): an exact count times the mean of those that were timed, with an error.
 //!
 //! The mean is that of operations of one key: stack, kernel and launch configuration, or copy and class of
-//! size. It is taken over operations in scheduled windows only. What a window was opened for because it was
+//! size; a kernel whose key was never timed has the mean of its function ([`collapsed`]). It is taken over
+//! operations in scheduled windows only. What a window was opened for because it was
 //! new is timed exactly, and enters no mean unless there is nothing else.
 //!
 //! The error is linearised with the window as the unit, since operations of one window resemble each other.
 
+mod collapsed;
 mod drawn;
 mod estimation;
 mod interval;

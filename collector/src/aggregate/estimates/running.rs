@@ -1,5 +1,5 @@
 //! The estimate as it goes on, for totals that never go down: each operation without device times adds the
-//! mean of those like it so far.
+//! mean of those like it so far, or of its function.
 
 use gputrace_wire::cell::flag;
 use rustc_hash::FxHashMap;
@@ -25,6 +25,14 @@ impl RunningMeans {
         operation.call.as_ref().is_some_and(|call| call.flags & flag::UNTIMED != 0 || call.window != 0)
     }
 
+    fn add(&mut self, key: EstimateKey, duration_ns: u64) {
+        if self.known.len() < KEYS_MAX || self.known.contains_key(&key) {
+            let (count, ns) = self.known.entry(key).or_default();
+            *count += 1;
+            *ns = ns.saturating_add(duration_ns);
+        }
+    }
+
     /// The estimate for an operation without times; `None` for one with, and if none like it was timed.
     pub fn operation(&mut self, operation: &Operation) -> Option<f64> {
         let call = operation.call.as_ref()?;
@@ -33,14 +41,13 @@ impl RunningMeans {
             // What a window was opened for because it was new is no usual one.
             Some(_) if call.window & 1 != 0 => None,
             Some(timing) => {
-                if self.known.len() < KEYS_MAX || self.known.contains_key(&key) {
-                    let (count, ns) = self.known.entry(key).or_default();
-                    *count += 1;
-                    *ns = ns.saturating_add(timing.duration_ns);
+                self.add(key, timing.duration_ns);
+                if key != key.by_function() {
+                    self.add(key.by_function(), timing.duration_ns);
                 }
                 None
             }
-            None => match self.known.get(&key) {
+            None => match self.known.get(&key).or_else(|| self.known.get(&key.by_function())) {
                 Some((count, ns)) => Some(*ns as f64 / *count as f64),
                 None => {
                     self.unmeasured += 1;

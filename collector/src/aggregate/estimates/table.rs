@@ -14,6 +14,8 @@ use crate::model::operation::{Direction, HostCall, Operation, What};
 
 /// Keys that have a mean of their own. Operations of others are not estimated.
 const CELLS_MAX: usize = 1 << 16;
+/// From so many keys on, new stacks and sizes of a kernel share one.
+const FINE_CELLS_MAX: usize = CELLS_MAX / 2;
 /// Rows of operations without times; operations of others are not estimated.
 const ROWS_MAX: usize = 1 << 18;
 /// From so many rows on, a new stack gets one row for all its streams.
@@ -131,6 +133,9 @@ impl Estimates {
 
     fn cell(&mut self, key: EstimateKey) -> Option<u32> {
         let next = self.cells.len();
+        if next >= FINE_CELLS_MAX && !self.numbers.contains_key(&key) && key != key.by_function() {
+            return self.cell(key.by_function());
+        }
         match self.numbers.get(&key) {
             Some(number) => Some(*number),
             None if next < CELLS_MAX => {

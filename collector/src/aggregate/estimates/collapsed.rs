@@ -1,0 +1,92 @@
+//! Means for kernels of a stack and a launch configuration that were never timed: those of the same function
+//! with other ones.
+//!
+//! Where each request has a size of its own, most keys come once, and a tenth of them is timed. What was
+//! timed once stands for what never was, since both are as rare; where too little was timed once, all of the
+//! function's launches do.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use super::estimation::Units;
+use super::interval::Mean;
+use super::key::{EstimateKey, KeyWork};
+use super::key_sums::KeySums;
+
+/// Launches of keys that were timed once, and windows that these were in, of which a mean can be made.
+const ONCE_MIN: u64 = 5;
+const ONCE_UNITS_MIN: usize = 2;
+
+/// A function of a process.
+pub type FunctionKey = (u32, u32);
+
+pub fn function_of(key: &EstimateKey) -> Option<FunctionKey> {
+    match key.work {
+        KeyWork::Kernel { function, .. } => Some((key.process, function)),
+        _ => None,
+    }
+}
+
+/// Count and time by unit.
+#[derive(Default)]
+struct Timed(BTreeMap<u32, (u64, u64)>);
+
+impl Timed {
+    fn add(&mut self, sums: &KeySums) {
+        for of in &sums.units {
+            let unit = self.0.entry(of.unit).or_default();
+            *unit = (unit.0 + u64::from(of.count), unit.1.saturating_add(of.ns));
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.0.values().map(|(count, _)| count).sum()
+    }
+
+    fn mean(&self, process: u32, units: &mut Units) -> Mean {
+        let count = self.count() as f64;
+        let sum = self.0.values().map(|(_, ns)| *ns as f64).sum::<f64>();
+        if count == 0.0 {
+            return Mean::default();
+        }
+        let per_call = sum / count;
+        let residual = |(unit, (count, ns)): (&u32, &(u64, u64))| {
+            (units.of(process, *unit), *ns as f64 - per_call * *count as f64)
+        };
+        let residuals = self.0.iter().map(residual).collect();
+        Mean { per_call: Some(per_call), operations_per_call: 1.0, count, sum, residuals }
+    }
+}
+
+/// The means of these functions, where any launch of them was timed in a scheduled window.
+pub fn means(
+    functions: impl Iterator<Item = FunctionKey>,
+    cells: &[(EstimateKey, KeySums)],
+    units: &mut Units,
+) -> Vec<(FunctionKey, Mean)> {
+    let mut timed: FxHashMap<FunctionKey, (Timed, Timed)> =
+        functions.map(|function| (function, Default::default())).collect();
+    if timed.is_empty() {
+        return Vec::new();
+    }
+    for (key, sums) in cells {
+        let Some((once, all)) = function_of(key).and_then(|function| timed.get_mut(&function)) else {
+            continue;
+        };
+        all.add(sums);
+        if matches!(sums.units[..], [of] if of.count == 1) {
+            once.add(sums);
+        }
+    }
+    let mut means: Vec<(FunctionKey, Mean)> = timed
+        .into_iter()
+        .map(|(function, (once, all))| {
+            let is_enough = once.count() >= ONCE_MIN && once.0.len() >= ONCE_UNITS_MIN;
+            (function, if is_enough { once } else { all }.mean(function.0, units))
+        })
+        .filter(|(_, mean)| mean.per_call.is_some())
+        .collect();
+    means.sort_by_key(|(function, _)| *function);
+    means
+}
