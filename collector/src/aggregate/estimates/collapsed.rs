@@ -1,9 +1,9 @@
 //! Means for kernels of a stack and a launch configuration that were never timed: those of the same function
 //! with other ones.
 //!
-//! Where each request has a size of its own, most keys come once, and a tenth of them is timed. What was
-//! timed once stands for what never was, since both are as rare; where too little was timed once, all of the
-//! function's launches do.
+//! Where each request has a size of its own, most keys come once or some times at once, and a tenth of them is
+//! timed. Keys that were timed in one window only stand for those that never were, since both are as rare;
+//! where there are too few of them, all of the function's launches do.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::interval::Mean;
 use super::key::{EstimateKey, KeyWork};
 use super::key_sums::KeySums;
 
-/// Launches of keys that were timed once, and windows that these were in, of which a mean can be made.
+/// Launches of keys that were timed in one window, and such windows, of which a mean can be made.
 const ONCE_MIN: u64 = 5;
 const ONCE_UNITS_MIN: usize = 2;
 
@@ -75,7 +75,7 @@ pub fn means(
             continue;
         };
         all.add(sums);
-        if matches!(sums.units[..], [of] if of.count == 1) {
+        if sums.units.len() == 1 {
             once.add(sums);
         }
     }
