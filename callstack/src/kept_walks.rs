@@ -1,5 +1,5 @@
-//! What threads keep of their last native walks. A thread takes one of a session's at its first stack and gives it
-//! back when it ends. A thread that finds none free goes without, and its walks take longer.
+//! What threads keep of their last native walks. A thread takes one of a session's at its first stack and
+//! gives it back when it ends. A thread that finds none free goes without, and its walks take longer.
 //!
 //! Programs launch from the same call sites in the same order over and over, and the stack cache knows which
 //! stack probably comes next ([`crate::recent`]). So a thread keeps not one walk but several, by the stack

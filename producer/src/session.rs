@@ -271,7 +271,8 @@ impl Session {
         self.change_hooks(|state| state.with_timing(timing));
     }
 
-    /// Whether copies and fills get device times whatever the timing is. Called as [`Session::set_timing`] is.
+    /// Whether copies and fills get device times whatever the timing is. Called as [`Session::set_timing`]
+    /// is.
     pub fn set_times_moves(&self, times: bool) {
         self.change_hooks(|state| state.with_times_moves(times));
     }

@@ -123,8 +123,8 @@ pub struct Join {
     pub late_records: u64,
     /// The newest key among evicted calls.
     evicted_to: Option<JoinKey>,
-    /// Calls that were emitted without their records. What comes later belongs to an operation that is already
-    /// counted.
+    /// Calls that were emitted without their records. What comes later belongs to an operation that is
+    /// already counted.
     emitted_alone: NotedIds,
     /// Paused calls that lost their slots.
     left_out: NotedIds,

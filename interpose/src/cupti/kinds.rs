@@ -4,8 +4,8 @@
 //! while at least one requester needs it. No lock is held while CUPTI is called, because a client may call
 //! CUPTI from inside a callback.
 //!
-//! The tracer's two requests are independent, so that a session can withdraw its kernels' kind for a while and
-//! graphs are still made with the kind of graph-level timing on.
+//! The tracer's two requests are independent, so that a session can withdraw its kernels' kind for a while
+//! and graphs are still made with the kind of graph-level timing on.
 //!
 //! Once requested, the kinds of copies and fills stay on as long as the tracer uses CUPTI: a libcupti whose
 //! kernels' kind and `MEMCPY` go off and on together crashes PyTorch programs, in a thread of its own and

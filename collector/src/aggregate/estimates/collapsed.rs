@@ -1,27 +1,27 @@
 //! Means for kernels of a stack and a launch configuration that were never timed: those of the same function
 //! with other ones.
 //!
-//! Where each request has a size of its own, most keys come once or some times at once, and a tenth of them is
-//! timed. Keys that were timed in one window only stand for those that never were, since both are as rare;
+//! Where each request has a size of its own, most keys come once or some times at once, and a tenth of them
+//! is timed. Keys that were timed in one window only stand for those that never were, since both are as rare;
 //! where there are too few of them, all of the function's launches do.
 
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::estimation::Units;
 use super::interval::Mean;
 use super::key::{EstimateKey, KeyWork};
 use super::key_sums::KeySums;
+use super::units::Units;
 
 /// Launches of keys that were timed in one window, and such windows, of which a mean can be made.
 const ONCE_MIN: u64 = 5;
 const ONCE_UNITS_MIN: usize = 2;
 
 /// A function of a process.
-pub type FunctionKey = (u32, u32);
+pub type LaunchedFunction = (u32, u32);
 
-pub fn function_of(key: &EstimateKey) -> Option<FunctionKey> {
+pub fn function_of(key: &EstimateKey) -> Option<LaunchedFunction> {
     match key.work {
         KeyWork::Kernel { function, .. } => Some((key.process, function)),
         _ => None,
@@ -61,11 +61,11 @@ impl Timed {
 
 /// The means of these functions, where any launch of them was timed in a scheduled window.
 pub fn means(
-    functions: impl Iterator<Item = FunctionKey>,
+    functions: impl Iterator<Item = LaunchedFunction>,
     cells: &[(EstimateKey, KeySums)],
     units: &mut Units,
-) -> Vec<(FunctionKey, Mean)> {
-    let mut timed: FxHashMap<FunctionKey, (Timed, Timed)> =
+) -> Vec<(LaunchedFunction, Mean)> {
+    let mut timed: FxHashMap<LaunchedFunction, (Timed, Timed)> =
         functions.map(|function| (function, Default::default())).collect();
     if timed.is_empty() {
         return Vec::new();
@@ -79,7 +79,7 @@ pub fn means(
             once.add(sums);
         }
     }
-    let mut means: Vec<(FunctionKey, Mean)> = timed
+    let mut means: Vec<(LaunchedFunction, Mean)> = timed
         .into_iter()
         .map(|(function, (once, all))| {
             let is_enough = once.count() >= ONCE_MIN && once.0.len() >= ONCE_UNITS_MIN;

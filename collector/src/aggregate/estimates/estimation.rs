@@ -10,11 +10,12 @@ use super::collapsed::{self, function_of};
 use super::interval::{self, Mean};
 use super::key::{EstimateKey, KeyWork};
 use super::table::Estimates;
+use super::units::Units;
 use super::{WindowCounts, key_sums::UnitSum};
 use crate::aggregate::{Owner, StackKey, Weight};
 
-/// The least error, as a part of what is estimated: windows of some seconds of a program whose kernels are all
-/// alike differ by less than clocks drift in between.
+/// The least error, as a part of what is estimated: windows of some seconds of a program whose kernels are
+/// all alike differ by less than clocks drift in between.
 const ERROR_LEAST: f64 = 0.001;
 
 /// What operations without device times took.
@@ -67,17 +68,6 @@ pub struct Estimation {
     beyond: u64,
 }
 
-/// Numbers for the units of all processes.
-#[derive(Default)]
-pub(super) struct Units(FxHashMap<(u32, u32), u32>);
-
-impl Units {
-    pub(super) fn of(&mut self, process: u32, unit: u32) -> u32 {
-        let next = self.0.len() as u32;
-        *self.0.entry((process, unit)).or_insert(next)
-    }
-}
-
 impl Estimation {
     pub fn new(estimates: &Estimates) -> Estimation {
         let mut units = Units::default();
@@ -109,7 +99,7 @@ impl Estimation {
         rows.sort_by_key(|row| (row.key, row.mean));
         let spread = interval::pooled_spread(&means);
         let (windows, beyond) = (estimates.windows.counts, estimates.beyond);
-        Estimation { rows, means, units: units.0.len(), spread, windows, beyond }
+        Estimation { rows, means, units: units.len(), spread, windows, beyond }
     }
 
     pub fn rows(&self) -> &[EstimatedRow] {

@@ -17,6 +17,7 @@ mod key_sums;
 mod running;
 mod sampled_windows;
 mod table;
+mod units;
 mod windowed;
 
 #[cfg(test)]
