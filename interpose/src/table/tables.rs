@@ -161,7 +161,10 @@ impl Tables {
     #[inline(never)]
     fn define_api(&self, session: &Session, entry: &Entry) -> u32 {
         let id = session.define(kind::API, &[], entry.name().as_bytes());
-        entry.api.store(u64::from(self.generation) << 32 | u64::from(id), Ordering::Relaxed);
+        // Without room for it, the next call tries again.
+        if id != 0 {
+            entry.api.store(u64::from(self.generation) << 32 | u64::from(id), Ordering::Relaxed);
+        }
         id
     }
 
