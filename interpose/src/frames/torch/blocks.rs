@@ -13,7 +13,7 @@
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use gputrace_producer::session::{self, Session};
 use gputrace_producer::stderr::{self, KeepErrno};
@@ -21,6 +21,7 @@ use gputrace_producer::{clock, thread};
 use gputrace_wire::block::{Block, Blocks};
 use gputrace_wire::counter::Counter;
 
+use super::call_sites::CallSites;
 use crate::process::settings;
 use crate::symbols::mapped_images;
 use crate::table::tables;
@@ -32,12 +33,7 @@ pub const SYMBOL: &CStr = c"_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6Device
 /// `c10::DeviceType::CUDA`, the low byte of a `c10::Device`; the next byte is the device's number.
 const CUDA: u8 = 1;
 
-/// Call sites, as return addresses, with the function that each jumps to: two in `libc10_cuda`, and two a
-/// library for memory of the host. Sites beyond this limit are looked up at each call.
-const CALL_SITES_MAX: usize = 16;
-static CALL_SITES: [(AtomicPtr<c_void>, AtomicPtr<c_void>); CALL_SITES_MAX] =
-    [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicPtr::new(core::ptr::null_mut())) };
-        CALL_SITES_MAX];
+static CALL_SITES: CallSites = CallSites::new();
 
 /// Searches for PyTorch's function that found none. After so many of them a call site gets none for good.
 const FAILED_SEARCHES_MAX: u32 = 8;
@@ -128,7 +124,7 @@ unsafe extern "C" fn begin(
             Block { device, ticks: 0, allocated_bytes, stack: 0, reserved_bytes, bytes, address },
         );
     }
-    original(caller)
+    CALL_SITES.known(caller).unwrap_or_else(|| first_sight(caller))
 }
 
 #[inline(never)]
@@ -149,21 +145,6 @@ fn record(session: &'static Session, block: Block) {
 }
 
 /// PyTorch's function, as the loader would have bound it for the caller.
-fn original(caller: *const c_void) -> *const c_void {
-    for (site, original) in &CALL_SITES {
-        match site.load(Ordering::Acquire) {
-            known if known.cast_const() == caller => {
-                let found = original.load(Ordering::Acquire);
-                // Another thread is just storing this call site.
-                return if found.is_null() { first_sight(caller) } else { found };
-            }
-            known if known.is_null() => break,
-            _ => {}
-        }
-    }
-    first_sight(caller)
-}
-
 #[cold]
 #[inline(never)]
 fn first_sight(caller: *const c_void) -> *const c_void {
@@ -182,17 +163,7 @@ fn first_sight(caller: *const c_void) -> *const c_void {
             stderr::line(&[b"PyTorch's profiler gets no memory events: no libc10.so is behind its symbol"]);
         }
     }
-    for (site, original) in &CALL_SITES {
-        let free = core::ptr::null_mut();
-        match site.compare_exchange(free, caller.cast_mut(), Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {
-                original.store(found, Ordering::Release);
-                break;
-            }
-            Err(known) if known.cast_const() == caller => break,
-            Err(_) => {}
-        }
-    }
+    CALL_SITES.keep(caller, found);
     found
 }
 

@@ -13,6 +13,7 @@
 //! nothing is stored, and the launches of its threads are recorded without their caller.
 
 pub mod blocks;
+mod call_sites;
 pub mod operators;
 mod original;
 

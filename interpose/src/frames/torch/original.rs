@@ -1,7 +1,6 @@
 //! Looks up PyTorch's own function behind ours, and its functions that describe a thread.
 
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
 
 use gputrace_callstack::torch::engine::{
     self, Counts, CurrentNode, Functions, Inside, NextNode, Number, ThreadNumber,
@@ -10,30 +9,15 @@ use gputrace_producer::stderr;
 use gputrace_producer::system;
 
 use super::Form;
+use super::call_sites::CallSites;
 use crate::symbols::failed_look_up::KeepError;
 use crate::symbols::{libc_symbols, loader, originals};
 
-/// Call sites, as return addresses, with the function that each jumps to. There is one site in
-/// `libtorch_python` and one in `libtorch_cpu`; sites beyond this limit are looked up at each call.
-const CALL_SITES_MAX: usize = 16;
-static CALL_SITES: [(AtomicPtr<c_void>, AtomicPtr<c_void>); CALL_SITES_MAX] =
-    [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicPtr::new(core::ptr::null_mut())) };
-        CALL_SITES_MAX];
+static CALL_SITES: CallSites = CallSites::new();
 
 /// PyTorch's function of that form, as the loader would have bound it for the caller.
 pub fn of(form: &Form, own: *mut c_void, caller: *const c_void) -> *const c_void {
-    for (site, original) in &CALL_SITES {
-        match site.load(Ordering::Acquire) {
-            known if known.cast_const() == caller => {
-                let found = original.load(Ordering::Acquire);
-                // Another thread is just storing this call site.
-                return if found.is_null() { first_sight(form, own, caller) } else { found };
-            }
-            known if known.is_null() => break,
-            _ => {}
-        }
-    }
-    first_sight(form, own, caller)
+    CALL_SITES.known(caller).unwrap_or_else(|| first_sight(form, own, caller))
 }
 
 #[cold]
@@ -46,17 +30,7 @@ fn first_sight(form: &Form, own: *mut c_void, caller: *const c_void) -> *const c
         unsafe { system::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]) };
     }
     follow(form, found);
-    for (site, original) in &CALL_SITES {
-        let free = core::ptr::null_mut();
-        match site.compare_exchange(free, caller.cast_mut(), Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {
-                original.store(found, Ordering::Release);
-                break;
-            }
-            Err(known) if known.cast_const() == caller => break,
-            Err(_) => {}
-        }
-    }
+    CALL_SITES.keep(caller, found);
     found
 }
 
