@@ -1,4 +1,4 @@
-/* Instructions of one launch, each with the registers before it, as a library: the processor is told to trap after every
+/* Instructions of one launch, each with the registers before it, as a library: the processor traps after every
    instruction, and the trap's handler writes them down. */
 #define _GNU_SOURCE
 #include <signal.h>

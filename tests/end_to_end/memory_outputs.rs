@@ -185,7 +185,7 @@ fn timelines_have_memory_as_counters() {
     assert_eq!(last["own of device 0: in use"], json!(8 << 20), "{last:?}");
     assert_eq!(last.len(), 3, "{last:?}");
     // Of a part it is not known what was live before.
-    let (document, told) = exported("leak", &["--from", "1ns"]);
+    let (document, warned) = exported("leak", &["--from", "1ns"]);
     assert!(chrome_counters(&document, "memory held on devices").is_empty());
-    assert!(told.contains("counters of memory are left out"), "{told}");
+    assert!(warned.contains("counters of memory are left out"), "{warned}");
 }

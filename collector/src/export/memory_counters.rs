@@ -105,7 +105,7 @@ impl MemoryCounters {
         }
     }
 
-    /// What tells a counter from others of its sort: a kind, a line, a pool.
+    /// What distinguishes a counter from others of its sort: a kind, a line, a pool.
     pub fn series(&self, process: u32, counter: MemoryCounter) -> String {
         let of = self.processes.get(&process);
         let line = |line: usize| of.and_then(|of| of.lines.get(line)).map_or(NO_LINE, String::as_str);

@@ -51,7 +51,7 @@ pub struct Blocks {
     pub interruptions: u64,
     /// Of devices beyond those that are followed.
     pub beyond: u64,
-    /// When what was given out was the most, or nearly: `BlockSegments::allocated` tells.
+    /// When what was given out was the most, or nearly: `BlockSegments::allocated` has how much.
     pub at_peak: Option<BlockSegments>,
     pub at_end: Option<BlockSegments>,
     /// Blocks that came and went since `at_peak` was made.

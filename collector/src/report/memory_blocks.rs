@@ -36,7 +36,7 @@ pub struct BlocksReport {
     pub interruptions: u64,
     /// By number.
     pub devices: Vec<BlockDeviceReport>,
-    /// When the most was given out, or nearly: `allocated_bytes` tells.
+    /// When the most was given out, or nearly: `allocated_bytes` has how much.
     pub at_peak: Option<SegmentsReport>,
     pub at_end: Option<SegmentsReport>,
 }
