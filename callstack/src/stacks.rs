@@ -177,7 +177,6 @@ impl Stacks {
         let around = torch::around(session.generation);
         let outer = around.map_or(0, |around| around.outside.frame);
         let (mut python, mut of_python) = (runtime::of_known_thread(session, &StackSlot::of(slot).python), 0);
-        let expected = StackSlot::of(slot).recent.get().expected();
         let mut works = Works::NOT;
         if around.is_some_and(|around| !around.outside.caller.is_nobody()) {
             works = Works::ASK;
@@ -199,6 +198,7 @@ impl Stacks {
         let beside = Beside {
             native: native.map(|native| {
                 let walks = StackSlot::kept_walks(slot, self.walks);
+                let expected = StackSlot::of(slot).recent.get().expected();
                 // SAFETY: the calling thread's, which is inside the guard of its hook.
                 (native, native.hash(session, walks.and_then(|walks| unsafe { walks.native(expected) })))
             }),

@@ -3,7 +3,7 @@
 //! ```text
 //!  bit 31 … 8  7           6         5         4 3      2                1 0
 //!     ┌──────┬───────────┬─────────┬─────────┬────────┬────────────────┬───────────┐
-//!     │window│times moves│no native│no python│ Timing │counts launches │ Recording │
+//!     │window│ transfers │no native│no python│ Timing │counts launches │ Recording │
 //!     └──────┴───────────┴─────────┴─────────┴────────┴────────────────┴───────────┘
 //! ```
 //!
@@ -42,7 +42,7 @@ const TIMING_SHIFT: u32 = 3;
 const TIMING: u32 = 3 << TIMING_SHIFT;
 const NO_PYTHON: u32 = 32;
 const NO_NATIVE: u32 = 64;
-const TIMES_MOVES: u32 = 128;
+const TIMES_TRANSFERS: u32 = 128;
 const WINDOW_SHIFT: u32 = 8;
 const WINDOW: u32 = !0 << WINDOW_SHIFT;
 /// The largest window that the word can hold.
@@ -94,8 +94,8 @@ impl HookState {
     }
 
     /// Whether copies and fills get device times whatever the timing is.
-    pub fn times_moves(self) -> bool {
-        self.0 & TIMES_MOVES != 0
+    pub fn times_transfers(self) -> bool {
+        self.0 & TIMES_TRANSFERS != 0
     }
 
     #[inline(always)]
@@ -114,8 +114,8 @@ impl HookState {
     }
 
     #[must_use]
-    pub fn with_times_moves(self, times: bool) -> HookState {
-        HookState(self.0 & !TIMES_MOVES | if times { TIMES_MOVES } else { 0 })
+    pub fn with_times_transfers(self, times: bool) -> HookState {
+        HookState(self.0 & !TIMES_TRANSFERS | if times { TIMES_TRANSFERS } else { 0 })
     }
 
     /// In no window.
@@ -161,9 +161,11 @@ mod tests {
         assert_eq!((state.recording(), state.timing()), (Recording::Marked, Timing::On));
         let state = state.with_counts_launches(false).with_frames(Frames { python: true, native: true });
         assert_eq!(state.with_recording(Recording::On).to_word(), 0);
-        let with_moves = state.with_times_moves(true).with_timing(Timing::Off).in_window(3);
-        assert!(with_moves.times_moves() && !with_moves.with_times_moves(false).times_moves());
-        assert_eq!(with_moves.with_times_moves(false), state.in_window(3));
+        let with_transfers = state.with_times_transfers(true).with_timing(Timing::Off).in_window(3);
+        assert!(
+            with_transfers.times_transfers() && !with_transfers.with_times_transfers(false).times_transfers()
+        );
+        assert_eq!(with_transfers.with_times_transfers(false), state.in_window(3));
         assert!(
             !state.is_untimed_at_either(state) && state.is_untimed_at_either(state.with_timing(Timing::Off))
         );

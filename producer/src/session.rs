@@ -273,8 +273,8 @@ impl Session {
 
     /// Whether copies and fills get device times whatever the timing is. Called as [`Session::set_timing`]
     /// is.
-    pub fn set_times_moves(&self, times: bool) {
-        self.change_hooks(|state| state.with_times_moves(times));
+    pub fn set_times_transfers(&self, times: bool) {
+        self.change_hooks(|state| state.with_times_transfers(times));
     }
 
     /// Begins a window of device times; [`Session::set_timing`] ends it.

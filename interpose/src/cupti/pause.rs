@@ -65,7 +65,7 @@ fn record_now(session: &'static Session) {
     }
 }
 
-/// Pauses the process from the calling thread's next call on. CUPTI's kinds go off some turns later.
+/// Pauses the process from the calling thread's next call on. Kernels' kind goes off some turns later.
 fn pause_now(session: &'static Session) {
     match Switching::take() {
         Some(_switching) => {
@@ -172,7 +172,7 @@ fn switch_to(session: &'static Session, root: &Root, is_on: bool) -> bool {
         }
         (Timing::Marked, false) => {
             let left = TIMING_TURNS_LEFT.load(Ordering::Relaxed);
-            // While the session is paused the kinds are off already.
+            // While the session is paused the kind is off already.
             if recording == Recording::On {
                 if left > 0 {
                     TIMING_TURNS_LEFT.store(left - 1, Ordering::Relaxed);

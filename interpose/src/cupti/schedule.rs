@@ -1,4 +1,4 @@
-//! When windows of device times open, end, and when CUPTI's kinds go off after them. No clock, no CUPTI:
+//! When windows of device times open, end, and when kernels' kind goes off after them. No clock, no CUPTI:
 //! the time is an argument.
 //!
 //! ```text
@@ -27,13 +27,13 @@ pub const POLL_NS: u64 = 20_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// CUPTI's kinds are off.
+    /// Kernels' kind is off.
     Closed,
     Open {
         ends_ns: u64,
         cause: u8,
     },
-    /// The kinds are on, but what is launched is in no window.
+    /// It is on, but what is launched is in no window.
     Draining {
         ended_ns: u64,
         look_ns: u64,

@@ -16,8 +16,8 @@
 //! delivered as were launched in the window, for [`GRACE_MOST_NS`] at most. Calls under way at an edge are
 //! no more than the program has threads; that many launches of a window may be missed by the count.
 //!
-//! CUPTI is flushed only in the grace time: a flush shortly after the kinds went on, or while they are off,
-//! was seen to wait for ever (see [`super::pause::may_flush`]). What CUPTI holds when the kinds go off has
+//! CUPTI is flushed only in the grace time: a flush shortly after the kind went on, or while it is off,
+//! was seen to wait for ever (see [`super::pause::may_flush`]). What CUPTI holds when the kind goes off has
 //! been flushed just before. `GPUTRACE_DELIVERY=full` prevents that too; the grace then has its full length.
 //!
 //! Only the kind of kernels is switched ([`super::kinds`] says why), so that copies and fills have device
@@ -62,7 +62,7 @@ struct Machine {
     asked: Windows,
     window: u32,
     cause: u8,
-    /// Launches in windows when the last one opened while the kinds were off.
+    /// Launches in windows when the last one opened while the kind was off.
     launches_before: u64,
     enable_ns: u32,
     disable_ns: u32,
@@ -105,7 +105,7 @@ pub fn set_lengths(switching: &mut Switching, windows: Windows, budget: Option<B
     FLUSHES.store(flushes, Ordering::Relaxed);
 }
 
-/// The session runs by windows from here on. The kinds are off. `since_begin`: it did so from its first call.
+/// The session runs by windows from here on. Kernels' kind is off. `since_begin`: it did so from its first call.
 pub fn activate(session: &'static Session, switching: &mut Switching, since_begin: bool) {
     let machine = machine(switching);
     let now_ns = clock::monotonic_ns();
@@ -117,7 +117,7 @@ pub fn activate(session: &'static Session, switching: &mut Switching, since_begi
     // SYNC: the machine is the switching thread's; others only read whether it runs.
     ACTIVE_FOR.store(session.generation, Ordering::Release);
     let has_transfers = root::of_tracer().is_some_and(base_kinds::turn_on_transfers);
-    session.set_times_moves(has_transfers);
+    session.set_times_transfers(has_transfers);
     let (on_ms, mean_ms) = (f64::from(windows.on_us) / 1e3, f64::from(windows.mean_us) / 1e3);
     let text = match machine.budget {
         None => format!("device times in windows of {on_ms} ms, on average every {mean_ms} ms"),
@@ -139,7 +139,7 @@ pub fn deactivate(session: &'static Session, switching: &mut Switching) {
         machine.end(session);
     }
     machine.schedule = None;
-    session.set_times_moves(false);
+    session.set_times_transfers(false);
     ACTIVE_FOR.store(0, Ordering::Release);
 }
 
@@ -217,7 +217,7 @@ impl Machine {
             if !base_kinds::turn_on(session, root) {
                 session.set_timing(Timing::Off);
                 self.schedule = None;
-                session.set_times_moves(false);
+                session.set_times_transfers(false);
                 return ACTIVE_FOR.store(0, Ordering::Release);
             }
             self.enable_ns = since(begun_ns);

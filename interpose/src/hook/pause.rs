@@ -64,8 +64,8 @@ pub fn is_untimed(session: &'static Session, slot: &Slot, description: Descripti
         return false;
     }
     let states = [at.state, session.hook_state()];
-    let is_move = matches!(description.kind, kind::COPY | kind::FILL);
-    if is_move && states.iter().all(|state| state.times_moves()) {
+    let is_transfer = matches!(description.kind, kind::COPY | kind::FILL);
+    if is_transfer && states.iter().all(|state| state.times_transfers()) {
         return false;
     }
     if is_never_off(description.kind) || states.iter().any(|state| state.timing() != Timing::Off) {
