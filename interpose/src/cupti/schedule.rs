@@ -18,7 +18,7 @@ use gputrace_producer::hook_state::WINDOW_MAX;
 use gputrace_wire::clock::cause;
 use gputrace_wire::windows::Windows;
 
-/// How long after a window's end the kinds stay on at most, for the records of what was launched in it.
+/// How long after a window's end the kind stays on at most, for the records of what was launched in it.
 pub const GRACE_MOST_NS: u64 = 150_000_000;
 /// From a window's end to the first look for its records; each later look takes twice as long to come.
 pub const FIRST_LOOK_NS: u64 = 2_000_000;

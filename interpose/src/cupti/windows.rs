@@ -105,7 +105,8 @@ pub fn set_lengths(switching: &mut Switching, windows: Windows, budget: Option<B
     FLUSHES.store(flushes, Ordering::Relaxed);
 }
 
-/// The session runs by windows from here on. Kernels' kind is off. `since_begin`: it did so from its first call.
+/// The session runs by windows from here on. Kernels' kind is off. `since_begin`: it did so from its first
+/// call.
 pub fn activate(session: &'static Session, switching: &mut Switching, since_begin: bool) {
     let machine = machine(switching);
     let now_ns = clock::monotonic_ns();
@@ -170,7 +171,7 @@ impl Machine {
             schedule.postpone(now_ns);
             match schedule.phase() {
                 Phase::Open { .. } => self.end(session),
-                // The pause has switched the kinds off.
+                // The pause has switched the kind off.
                 Phase::Draining { .. } if recording == Recording::Off => {
                     session.set_timing(Timing::Off);
                     schedule.closed();
