@@ -58,6 +58,8 @@ pub mod kind {
     pub const BLOCK: u16 = 28;
     /// From here on blocks are recorded, or are not.
     pub const BLOCKS: u16 = 29;
+    /// Not a call: launches of one kernel on one stream that were counted and are in no entry of their own.
+    pub const COUNTED: u16 = 30;
 
     pub const DEVICE_KERNEL: u16 = 32;
     pub const DEVICE_COPY: u16 = 33;
@@ -86,6 +88,9 @@ pub mod flag {
     pub const PAUSED: u8 = 16;
     /// Device times were off, or being switched: the call has no device record that counts.
     pub const UNTIMED: u8 = 32;
+    /// A launch whose stack was not taken, to keep a budget. Where it probably was is what other launches of
+    /// its kernel say.
+    pub const UNSTACKED: u8 = 64;
 }
 
 impl Cell {

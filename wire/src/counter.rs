@@ -76,10 +76,20 @@ pub enum Counter {
     BudgetSwitchesNs = 37,
     /// The time in which windows had the least part of the time that they can have.
     BudgetLeastNs = 38,
+    /// Intervals in which the cost was measured, the sum of their costs in millionths of their length, and the
+    /// sum of these numbers' squares: what the error of the whole cost is made of.
+    BudgetIntervals = 39,
+    BudgetCostPpm = 40,
+    BudgetCostPpmSquares = 41,
+    /// The time in which all kernels had device times; in which launches outside of windows had no stack; and
+    /// in which they were only counted.
+    BudgetFullNs = 42,
+    BudgetUnstackedNs = 43,
+    BudgetCountedNs = 44,
 }
 
 impl Counter {
-    pub const COUNT: usize = 39;
+    pub const COUNT: usize = 45;
 
     pub const ALL: [Counter; Self::COUNT] = [
         Counter::NoRing,
@@ -121,6 +131,12 @@ impl Counter {
         Counter::BudgetRecordsNs,
         Counter::BudgetSwitchesNs,
         Counter::BudgetLeastNs,
+        Counter::BudgetIntervals,
+        Counter::BudgetCostPpm,
+        Counter::BudgetCostPpmSquares,
+        Counter::BudgetFullNs,
+        Counter::BudgetUnstackedNs,
+        Counter::BudgetCountedNs,
     ];
 
     /// The reason as reports print it.
@@ -165,6 +181,12 @@ impl Counter {
             Counter::BudgetRecordsNs => "budget_records_ns",
             Counter::BudgetSwitchesNs => "budget_switches_ns",
             Counter::BudgetLeastNs => "budget_least_ns",
+            Counter::BudgetIntervals => "budget_intervals",
+            Counter::BudgetCostPpm => "budget_cost_ppm",
+            Counter::BudgetCostPpmSquares => "budget_cost_ppm_squares",
+            Counter::BudgetFullNs => "budget_full_ns",
+            Counter::BudgetUnstackedNs => "budget_unstacked_ns",
+            Counter::BudgetCountedNs => "budget_counted_ns",
         }
     }
 
@@ -197,6 +219,12 @@ impl Counter {
                 | Counter::BudgetRecordsNs
                 | Counter::BudgetSwitchesNs
                 | Counter::BudgetLeastNs
+                | Counter::BudgetIntervals
+                | Counter::BudgetCostPpm
+                | Counter::BudgetCostPpmSquares
+                | Counter::BudgetFullNs
+                | Counter::BudgetUnstackedNs
+                | Counter::BudgetCountedNs
         )
     }
 }

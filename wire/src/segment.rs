@@ -95,13 +95,13 @@ pub struct RingHeader {
     pub data_offset: AtomicU64,
     /// A power of two; fixed at creation.
     pub capacity_cells: AtomicU64,
-    /// Sampled launch calls inside and outside of windows of device times, and their total duration; only
-    /// the owning thread writes these.
+    /// Sampled launch calls inside and outside of windows of device times, and their total duration; and the
+    /// cost of the hooks of those inside. Only the owning thread writes these.
     pub inside_calls: AtomicU64,
     pub inside_ticks: AtomicU64,
     pub outside_calls: AtomicU64,
     pub outside_ticks: AtomicU64,
-    pad: [AtomicU64; 1],
+    pub inside_hook_ticks: AtomicU64,
 
     /// The producer's cache line: only the owning thread writes it.
     pub head: AtomicU64,
@@ -116,7 +116,8 @@ pub struct RingHeader {
     /// last call that was marked after it.
     pub window_launches: AtomicU64,
     pub window_latest: AtomicU64,
-    pad2: [AtomicU64; 1],
+    /// Launches that were counted instead of recorded ([`crate::counted`]).
+    pub counted_launches: AtomicU64,
 
     /// The consumer's cache line.
     pub tail: AtomicU64,

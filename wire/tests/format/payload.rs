@@ -7,6 +7,7 @@ use gputrace_wire::caller::{Caller, CallerEntry};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::Anchor;
 use gputrace_wire::clock::mark::{DeviceTimes, EpochBegin, Recording, ThreadBegin};
+use gputrace_wire::counted::Counted;
 use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Execution, Kernel};
 use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
@@ -54,7 +55,7 @@ fn bytes_of(cells: &[Cell]) -> Vec<u8> {
     cells.iter().flat_map(|cell| cell.to_bytes()).collect()
 }
 
-pub const NAMES: [&str; 27] = [
+pub const NAMES: [&str; 28] = [
     "THREAD_BEGIN",
     "ANCHOR",
     "EPOCH_BEGIN",
@@ -74,6 +75,7 @@ pub const NAMES: [&str; 27] = [
     "GRAPH_NODE",
     "BLOCK",
     "BLOCKS",
+    "COUNTED",
     "device records",
     "DEVICE_KERNEL",
     "DEVICE_COPY",
@@ -436,6 +438,18 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
             Blocks { is_on: true, ticks: M64 },
             |blocks| bytes_of(&[blocks.to_cell()]),
             &[("is_on", |blocks| blocks.is_on = true), ("ticks", |blocks| blocks.ticks = M64)],
+        ),
+        "COUNTED" => rows(
+            Counted::default(),
+            Counted { function: M32, begin_ticks: M64, end_ticks: M64, launches: M64, stream: M32 },
+            |counted| bytes_of(&[counted.to_cell()]),
+            &[
+                ("function", |counted| counted.function = M32),
+                ("begin_ticks", |counted| counted.begin_ticks = M64),
+                ("end_ticks", |counted| counted.end_ticks = M64),
+                ("launches", |counted| counted.launches = M64),
+                ("stream", |counted| counted.stream = M32),
+            ],
         ),
         "GRAPH_NODE" => rows(
             NodesMade::default(),

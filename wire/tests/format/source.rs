@@ -1,6 +1,6 @@
 //! What the crate's source says, read as text: constants by module, fields by struct.
 
-const FILES: [(&str, &str); 23] = [
+const FILES: [(&str, &str); 24] = [
     ("atomic.rs", include_str!("../../src/atomic.rs")),
     ("block.rs", include_str!("../../src/block.rs")),
     ("budget.rs", include_str!("../../src/budget.rs")),
@@ -10,6 +10,7 @@ const FILES: [(&str, &str); 23] = [
     ("cell.rs", include_str!("../../src/cell.rs")),
     ("clock.rs", include_str!("../../src/clock.rs")),
     ("control.rs", include_str!("../../src/control.rs")),
+    ("counted.rs", include_str!("../../src/counted.rs")),
     ("counter.rs", include_str!("../../src/counter.rs")),
     ("definition.rs", include_str!("../../src/definition.rs")),
     ("definition/area.rs", include_str!("../../src/definition/area.rs")),
