@@ -1,10 +1,10 @@
 //! What hooks do with calls, in one word, which a hook reads once before the call and once after it.
 //!
 //! ```text
-//!  bit 31 … 8  7           6         5         4 3      2                1 0
-//!     ┌──────┬───────────┬─────────┬─────────┬────────┬────────────────┬───────────┐
-//!     │window│ transfers │no native│no python│ Timing │counts launches │ Recording │
-//!     └──────┴───────────┴─────────┴─────────┴────────┴────────────────┴───────────┘
+//!  bit 31 … 10  9 8       7           6         5         4 3      2                1 0
+//!     ┌───────┬─────────┬───────────┬─────────┬─────────┬────────┬────────────────┬───────────┐
+//!     │window │Launches │ transfers │no native│no python│ Timing │counts launches │ Recording │
+//!     └───────┴─────────┴───────────┴─────────┴─────────┴────────┴────────────────┴───────────┘
 //! ```
 //!
 //! 0 stands for all: everything is recorded, with device times and with all frames. The window is that of
@@ -33,6 +33,18 @@ pub enum Timing {
     Off = 2,
 }
 
+/// What is recorded of launches of kernels that are made outside of windows of device times. Less of it is
+/// how a budget is kept.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Launches {
+    #[default]
+    Whole = 0,
+    /// All but their stacks.
+    Unstacked = 1,
+    /// How many there were of each kernel on each stream.
+    Counted = 2,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HookState(u32);
 
@@ -43,7 +55,9 @@ const TIMING: u32 = 3 << TIMING_SHIFT;
 const NO_PYTHON: u32 = 32;
 const NO_NATIVE: u32 = 64;
 const TIMES_TRANSFERS: u32 = 128;
-const WINDOW_SHIFT: u32 = 8;
+const LAUNCHES_SHIFT: u32 = 8;
+const LAUNCHES: u32 = 3 << LAUNCHES_SHIFT;
+const WINDOW_SHIFT: u32 = 10;
 const WINDOW: u32 = !0 << WINDOW_SHIFT;
 /// The largest window that the word can hold.
 pub const WINDOW_MAX: u32 = WINDOW >> WINDOW_SHIFT;
@@ -93,6 +107,21 @@ impl HookState {
         self.0 & COUNTS_LAUNCHES != 0
     }
 
+    /// Whether less than all is recorded of a launch made now.
+    #[inline(always)]
+    pub fn records_less(self) -> bool {
+        self.0 & LAUNCHES != 0 && self.0 & WINDOW == 0
+    }
+
+    /// What is recorded of launches outside of windows.
+    pub fn launches(self) -> Launches {
+        match (self.0 & LAUNCHES) >> LAUNCHES_SHIFT {
+            0 => Launches::Whole,
+            1 => Launches::Unstacked,
+            _ => Launches::Counted,
+        }
+    }
+
     /// Whether copies and fills get device times whatever the timing is.
     pub fn times_transfers(self) -> bool {
         self.0 & TIMES_TRANSFERS != 0
@@ -116,6 +145,11 @@ impl HookState {
     #[must_use]
     pub fn with_times_transfers(self, times: bool) -> HookState {
         HookState(self.0 & !TIMES_TRANSFERS | if times { TIMES_TRANSFERS } else { 0 })
+    }
+
+    #[must_use]
+    pub fn with_launches(self, launches: Launches) -> HookState {
+        HookState(self.0 & !LAUNCHES | (launches as u32) << LAUNCHES_SHIFT)
     }
 
     /// In no window.
@@ -174,5 +208,17 @@ mod tests {
         assert_eq!((first.has_python(), first.counts_launches()), (true, false));
         assert!(!first.is_untimed_at_either(first) && first.is_untimed_at_either(second));
         assert_eq!(first.with_timing(Timing::Marked).window(), 0);
+    }
+
+    #[test]
+    fn launches_are_whole_in_windows_whatever_is_recorded_outside() {
+        let outside = HookState::from_word(0).with_timing(Timing::Off);
+        for launches in [Launches::Whole, Launches::Unstacked, Launches::Counted] {
+            let state = outside.with_launches(launches);
+            assert_eq!((state.launches(), state.records_less()), (launches, launches != Launches::Whole));
+            let inside = state.in_window(2);
+            assert_eq!((inside.launches(), inside.records_less(), inside.window()), (launches, false, 2));
+            assert_eq!(inside.with_timing(Timing::Off), state);
+        }
     }
 }

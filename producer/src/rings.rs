@@ -310,6 +310,10 @@ pub struct RingSums {
     pub inside_ticks: u64,
     pub outside_calls: u64,
     pub outside_ticks: u64,
+    /// The cost of the hooks of those inside.
+    pub inside_hook_ticks: u64,
+    /// Launches that were counted instead of recorded.
+    pub counted_launches: u64,
 }
 
 impl RingSums {
@@ -323,6 +327,8 @@ impl RingSums {
         self.inside_ticks = self.inside_ticks.wrapping_add(load(&ring.inside_ticks));
         self.outside_calls = self.outside_calls.wrapping_add(load(&ring.outside_calls));
         self.outside_ticks = self.outside_ticks.wrapping_add(load(&ring.outside_ticks));
+        self.inside_hook_ticks = self.inside_hook_ticks.wrapping_add(load(&ring.inside_hook_ticks));
+        self.counted_launches = self.counted_launches.wrapping_add(load(&ring.counted_launches));
         let latest = load(&ring.window_latest) as u32;
         // Ids grow and wrap around.
         if latest != 0

@@ -29,7 +29,7 @@ use gputrace_wire::segment;
 use crate::connection::Connection;
 use crate::descriptor::Descriptor;
 use crate::held_back::HeldBack;
-use crate::hook_state::{HookState, Recording, Timing};
+use crate::hook_state::{HookState, Launches, Recording, Timing};
 use crate::rings::{OwnedRing, RingSums, Rings};
 use crate::segment::{Segment, SegmentPlan};
 use crate::socket::{Received, Socket};
@@ -275,6 +275,11 @@ impl Session {
     /// is.
     pub fn set_times_transfers(&self, times: bool) {
         self.change_hooks(|state| state.with_times_transfers(times));
+    }
+
+    /// What is recorded of launches outside of windows. Called as [`Session::set_timing`] is.
+    pub fn set_launches(&self, launches: Launches) {
+        self.change_hooks(|state| state.with_launches(launches));
     }
 
     /// Begins a window of device times; [`Session::set_timing`] ends it.

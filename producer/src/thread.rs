@@ -203,12 +203,14 @@ impl Slot {
         }
     }
 
-    /// Adds how long a sampled launch call took, inside or outside of a window of device times.
-    pub fn add_launch(&self, is_inside: bool, ticks: u64) {
+    /// Adds how long a sampled launch call took, inside or outside of a window of device times, and how long
+    /// its hook did.
+    pub fn add_launch(&self, is_inside: bool, ticks: u64, hook_ticks: u64) {
         if self.is_caught_up()
             && let Some(header) = self.header.get()
         {
             let (calls, all) = if is_inside {
+                add(&header.inside_hook_ticks, hook_ticks);
                 (&header.inside_calls, &header.inside_ticks)
             } else {
                 (&header.outside_calls, &header.outside_ticks)
@@ -226,6 +228,18 @@ impl Slot {
         {
             add(&header.window_launches, 1);
             header.window_latest.store(correlation.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a launch that is not recorded. False if the thread has no ring to count it in yet.
+    #[inline(always)]
+    pub fn count_launch(&self) -> bool {
+        match self.header.get() {
+            Some(header) if self.is_caught_up() => {
+                add(&header.counted_launches, 1);
+                true
+            }
+            _ => false,
         }
     }
 

@@ -1,15 +1,23 @@
-//! How much of the time windows may have, so that tracing costs a program no more than a part of its time.
-//! No clock, no CUPTI: what was measured is an argument.
+//! How much is recorded under a budget, so that tracing costs a program no more than a part of its time: how
+//! much of the time windows of device times have, and what is recorded of launches outside of them. No clock,
+//! no CUPTI: what was measured is an argument.
 //!
 //! The cost of an interval is that of the hooks, as they measure themselves; CUPTI's for each record; and the
 //! switches. CUPTI's is measured in this process against itself: launch calls inside of windows take longer
 //! than those of the same interval outside. Costs of all threads are added, which is the most by which the
 //! slowest can be late.
 //!
-//! Only CUPTI's part follows the fraction of windows. The next fraction is the one at which the cost would be
-//! [`AIM`] of what is allowed, less a part of what was spent too much before. Steps are bounded, so that one
-//! odd interval does not stop the sample, and so is the debt.
+//! ```text
+//!   all the time ─► windows ─► launches outside of them without stacks ─► counted ─► fewer windows still
+//! ```
+//!
+//! From what was measured follows what each of these would cost at a fraction of windows. The next fraction
+//! is the one at which the cost would be [`AIM`] of what is allowed, less a part of what was spent too much
+//! before. Launches outside of windows lose their stacks where windows would otherwise have less than [`FAIR`]
+//! of the time, and get them back where there has been room for some intervals. Steps are bounded, so that
+//! one odd interval does not stop the sample, and so is the debt.
 
+use gputrace_producer::hook_state::Launches;
 use gputrace_wire::budget::Budget;
 use gputrace_wire::windows::Windows;
 
@@ -17,13 +25,20 @@ use gputrace_wire::windows::Windows;
 const AIM: f64 = 0.7;
 const LEAST: f64 = 0.002;
 const MOST: f64 = 0.5;
+/// Before windows have less of the time, less is recorded outside of them.
+const FAIR: f64 = 0.01;
 /// By how much a fraction changes at once.
-const STEP_DOWN: f64 = 0.5;
+const STEP_DOWN: f64 = 0.25;
 const STEP_UP: f64 = 1.25;
+/// More is recorded after so many intervals that had room for it, and for so much more of what is needed.
+const INTERVALS_WITH_ROOM: u32 = 4;
+const ROOM: f64 = 2.0;
+/// The same for device times all the time: the part of the aim that they may cost.
+const ROOM_OF_ALL: f64 = 0.8;
 /// Debt is paid back over this time, and is at most what is allowed in it.
 const DEBT_NS: f64 = 10e9;
-/// Weight of what was measured before, of all costs and of a record's.
-const MEMORY: f64 = 0.7;
+/// Weight of what was measured before, of rates and of a record's cost.
+const MEMORY: f64 = 0.6;
 const RECORD_MEMORY: f64 = 0.9;
 /// A record's cost to a launch-bound PyTorch step on an H100, and as how many launches that counts at first.
 const RECORD_NS: f64 = 1_400.0;
@@ -32,6 +47,12 @@ const RECORD_WEIGHT: f64 = 32.0;
 const CALLBACK_NS: f64 = 125.0;
 /// A buffer of CUPTI's that comes back at a window's end costs a launch so much (`buffers`).
 const BUFFER_NS: f64 = 50_000.0;
+/// What a hook costs outside of windows, as a part of what it costs inside, until it was measured.
+const PARTS: [f64; 3] = [1.0, 0.4, 0.2];
+/// What was measured of hooks that record more counts so much less with each interval.
+const FORGETTING: f64 = 0.99;
+/// A window where they follow each other at once: as long as the controller may take to look again.
+const WHOLE_US: u32 = 500_000;
 
 /// Sampled launch calls and how long they took.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -44,10 +65,12 @@ pub struct Calls {
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Interval {
     pub length_ns: f64,
-    /// The hooks' own cost, from samples.
+    /// The hooks' own cost, from samples; and that of launches in windows alone.
     pub hooks_ns: f64,
-    /// Launches, from samples.
-    pub launches: f64,
+    pub inside_hooks_ns: f64,
+    /// Launches in windows, and outside, from samples.
+    pub launches_inside: f64,
+    pub launches_outside: f64,
     pub records: f64,
     pub windows: f64,
     /// CUPTI's switches at both ends of windows.
@@ -64,17 +87,33 @@ pub struct Cost {
     pub switches_ns: f64,
 }
 
+impl Cost {
+    pub fn sum_ns(&self) -> f64 {
+        self.hooks_ns + self.records_ns + self.switches_ns
+    }
+}
+
 #[derive(Debug)]
 pub struct Controller {
     allowed: f64,
     on_us: u32,
     fraction: f64,
+    launches: Launches,
+    /// Whether windows follow each other at once.
+    is_whole: bool,
+    with_room: u32,
     /// CUPTI's cost of a record: a weighted sum and its weight.
     record_sum: f64,
     record_weight: f64,
-    /// Costs for each nanosecond: what does not follow the fraction, and what does at a fraction of 1.
-    fixed: f64,
-    by_fraction: f64,
+    /// Launches for each nanosecond; `None` before the first interval.
+    rate: Option<f64>,
+    /// The cost of a hook that records everything, with what other hooks of its launch cost.
+    hook_ns: f64,
+    /// What it costs outside of windows as a part of that, by what is recorded there; [`PARTS`] until it was
+    /// measured.
+    parts: [Option<f64>; 3],
+    /// The switches' cost for each nanosecond, at a fraction of 1.
+    switching: f64,
     debt_ns: f64,
 }
 
@@ -84,30 +123,70 @@ impl Controller {
             allowed: budget.fraction(),
             on_us: begin.on_us,
             fraction: begin.fraction().clamp(LEAST, MOST),
+            launches: Launches::Whole,
+            is_whole: false,
+            with_room: 0,
             record_sum: RECORD_NS * RECORD_WEIGHT,
             record_weight: RECORD_WEIGHT,
-            fixed: 0.0,
-            by_fraction: 0.0,
+            rate: None,
+            hook_ns: 0.0,
+            parts: [None; 3],
+            switching: 0.0,
             debt_ns: 0.0,
         }
     }
 
     /// The windows to go on with.
     pub fn windows(&self) -> Windows {
+        if self.is_whole {
+            return Windows { on_us: WHOLE_US, mean_us: WHOLE_US };
+        }
         Windows { on_us: self.on_us, mean_us: (f64::from(self.on_us) / self.fraction) as u32 }
     }
 
-    /// Whether windows have the least part of the time that they can have.
+    /// What to record of launches outside of windows.
+    pub fn launches(&self) -> Launches {
+        self.launches
+    }
+
+    /// Whether windows follow each other at once.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// Whether as little is recorded as can be.
     pub fn is_least(&self) -> bool {
-        self.fraction <= LEAST
+        self.fraction <= LEAST && self.launches == Launches::Counted
     }
 
     pub fn record_ns(&self) -> f64 {
         (self.record_sum / self.record_weight).clamp(50.0, 20_000.0)
     }
 
-    /// Takes an interval that had windows of the current fraction, and chooses the next fraction.
+    /// Takes an interval that was recorded as chosen before, and chooses what to go on with.
     pub fn after(&mut self, interval: &Interval) -> Cost {
+        self.calibrate(interval);
+        let length_ns = interval.length_ns.max(1.0);
+        let launches = interval.launches_inside + interval.launches_outside;
+        let cost = Cost {
+            hooks_ns: interval.hooks_ns + launches * CALLBACK_NS,
+            records_ns: interval.records * self.record_ns(),
+            switches_ns: interval.switches_ns + interval.windows * BUFFER_NS,
+        };
+        let rate = launches / length_ns;
+        self.rate = Some(self.rate.map_or(rate, |before| MEMORY * before + (1.0 - MEMORY) * rate));
+        if !self.is_whole {
+            let switching = cost.switches_ns / length_ns / self.fraction;
+            self.switching = MEMORY * self.switching + (1.0 - MEMORY) * switching;
+        }
+        let aim = AIM * self.allowed;
+        self.debt_ns = (self.debt_ns + cost.sum_ns() - aim * length_ns).clamp(0.0, self.allowed * DEBT_NS);
+        self.choose(aim);
+        cost
+    }
+
+    /// What a record and a hook cost.
+    fn calibrate(&mut self, interval: &Interval) {
         let pairs = interval.inside.count.min(interval.outside.count);
         if pairs > 0.0 {
             let mean = |calls: Calls| calls.total_ns / calls.count;
@@ -115,26 +194,76 @@ impl Controller {
             self.record_sum = RECORD_MEMORY * self.record_sum + pairs * difference;
             self.record_weight = RECORD_MEMORY * self.record_weight + pairs;
         }
-        let cost = Cost {
-            hooks_ns: interval.hooks_ns + interval.launches * CALLBACK_NS,
-            records_ns: interval.records * self.record_ns(),
-            switches_ns: interval.switches_ns + interval.windows * BUFFER_NS,
-        };
-        let length_ns = interval.length_ns.max(1.0);
-        let by_fraction = (cost.records_ns + cost.switches_ns) / length_ns / self.fraction;
-        let is_first = self.fixed == 0.0 && self.by_fraction == 0.0;
-        let memory = if is_first { 0.0 } else { MEMORY };
-        self.fixed = memory * self.fixed + (1.0 - memory) * cost.hooks_ns / length_ns;
-        self.by_fraction = memory * self.by_fraction + (1.0 - memory) * by_fraction;
+        if interval.launches_inside > 0.0 {
+            let hook_ns = interval.inside_hooks_ns / interval.launches_inside;
+            let memory = if self.hook_ns == 0.0 { 0.0 } else { MEMORY };
+            self.hook_ns = memory * self.hook_ns + (1.0 - memory) * hook_ns;
+        }
+        // What was measured long ago may not be true any more: in the end, it is tried again.
+        for part in self.parts.iter_mut().take(self.launches as usize).flatten() {
+            *part *= FORGETTING;
+        }
+        let outside_ns = (interval.hooks_ns - interval.inside_hooks_ns).max(0.0);
+        if interval.launches_outside > 0.0
+            && self.hook_ns > 0.0
+            && let Some(part) = self.parts.get_mut(self.launches as usize)
+        {
+            let measured = outside_ns / interval.launches_outside / self.hook_ns;
+            *part = Some(part.map_or(measured, |before| MEMORY * before + (1.0 - MEMORY) * measured));
+        }
+    }
 
-        let aim = AIM * self.allowed;
-        let spent_ns = cost.hooks_ns + cost.records_ns + cost.switches_ns;
-        self.debt_ns = (self.debt_ns + spent_ns - aim * length_ns).clamp(0.0, self.allowed * DEBT_NS);
-        let left = aim - self.fixed - self.debt_ns / DEBT_NS;
-        let wanted = if self.by_fraction > 0.0 { left / self.by_fraction } else { MOST };
+    /// What is spent in each nanosecond whatever the fraction, and what more at a fraction of 1.
+    fn costs(&self, launches: Launches) -> (f64, f64) {
+        let rate = self.rate.unwrap_or(0.0);
+        let measured = self.parts.get(launches as usize).copied().flatten();
+        let part = measured.or(PARTS.get(launches as usize).copied()).unwrap_or(1.0);
+        let outside_ns = self.hook_ns * part;
+        let by_fraction = rate * (self.hook_ns + self.record_ns() - outside_ns) + self.switching;
+        (rate * (outside_ns + CALLBACK_NS), by_fraction)
+    }
+
+    /// The fraction at which so much is spent.
+    fn fraction_for(&self, launches: Launches, left: f64) -> f64 {
+        let (fixed, by_fraction) = self.costs(launches);
+        if by_fraction > 0.0 { (left - fixed) / by_fraction } else { MOST }
+    }
+
+    fn choose(&mut self, aim: f64) {
+        let rate = self.rate.unwrap_or(0.0);
+        let whole = rate * (self.hook_ns + CALLBACK_NS + self.record_ns());
+        if self.is_whole {
+            if whole <= aim {
+                return;
+            }
+            (self.is_whole, self.fraction, self.with_room) = (false, MOST, 0);
+        }
+        // The debt is of the past: it makes windows rarer, and does not change what is recorded beside them.
+        let more = match self.launches {
+            Launches::Whole => None,
+            Launches::Unstacked => Some(Launches::Whole),
+            Launches::Counted => Some(Launches::Unstacked),
+        };
+        let has_room = match more {
+            Some(more) => self.fraction_for(more, aim) >= FAIR * ROOM,
+            None => self.fraction >= MOST && whole <= aim * ROOM_OF_ALL,
+        };
+        self.with_room = if has_room { self.with_room + 1 } else { 0 };
+        if self.with_room >= INTERVALS_WITH_ROOM {
+            self.with_room = 0;
+            match more {
+                Some(more) => self.launches = more,
+                None => return self.is_whole = true,
+            }
+        } else if self.fraction_for(self.launches, aim) < FAIR {
+            self.launches = match self.launches {
+                Launches::Whole => Launches::Unstacked,
+                Launches::Unstacked | Launches::Counted => Launches::Counted,
+            };
+        }
+        let wanted = self.fraction_for(self.launches, aim - self.debt_ns / DEBT_NS);
         let step = wanted.clamp(self.fraction * STEP_DOWN, self.fraction * STEP_UP);
         self.fraction = step.clamp(LEAST, MOST);
-        cost
     }
 }
 
@@ -146,81 +275,126 @@ mod tests {
         Controller::new(Budget { ppm: percent * 10_000 }, Windows::USUAL)
     }
 
-    /// One second of a program that launches so often.
-    fn second(controller: &Controller, launches: f64, hook_ns: f64, record_ns: f64) -> Interval {
-        let fraction = controller.windows().fraction();
-        let calls = |count: f64, each_ns: f64| Calls { count, total_ns: count * each_ns };
-        Interval {
-            length_ns: 1e9,
-            hooks_ns: launches * hook_ns,
-            launches,
-            records: launches * fraction,
-            windows: fraction * 100.0,
-            switches_ns: fraction * 100.0 * 50_000.0,
-            inside: calls(launches * fraction / 61.0, 3_000.0 + record_ns),
-            outside: calls(launches * (1.0 - fraction) / 61.0, 3_000.0),
-        }
+    /// A program that launches so often; what its hooks cost with all, without stacks, and counting.
+    #[derive(Clone, Copy)]
+    struct Program {
+        launches: f64,
+        hooks_ns: [f64; 3],
+        record_ns: f64,
     }
 
-    fn run(controller: &mut Controller, seconds: usize, launches: f64, hook_ns: f64) -> f64 {
-        let mut spent = 0.0;
-        for _ in 0..seconds {
-            let cost = controller.after(&second(controller, launches, hook_ns, 800.0));
-            spent += cost.hooks_ns + cost.records_ns + cost.switches_ns;
+    impl Program {
+        fn new(launches: f64, hook_ns: f64) -> Program {
+            Program { launches, hooks_ns: [hook_ns, hook_ns / 3.0, hook_ns / 10.0], record_ns: 800.0 }
         }
-        spent / (seconds as f64 * 1e9)
+
+        /// A second of it, as the controller has it recorded.
+        fn second(&self, controller: &Controller) -> Interval {
+            let fraction = controller.windows().fraction();
+            let (inside, outside) = (self.launches * fraction, self.launches * (1.0 - fraction));
+            let outside_ns = self.hooks_ns[controller.launches() as usize];
+            let windows = if controller.is_whole() { 0.0 } else { fraction * 100.0 };
+            let calls = |launches: f64, each_ns: f64| Calls {
+                count: launches / 61.0,
+                total_ns: launches / 61.0 * each_ns,
+            };
+            Interval {
+                length_ns: 1e9,
+                hooks_ns: inside * self.hooks_ns[0] + outside * outside_ns,
+                inside_hooks_ns: inside * self.hooks_ns[0],
+                launches_inside: inside,
+                launches_outside: outside,
+                records: inside,
+                windows,
+                switches_ns: windows * 50_000.0,
+                inside: calls(inside, 3_000.0 + self.record_ns),
+                outside: calls(outside, 3_000.0),
+            }
+        }
+
+        /// The part of the time that it cost in so many seconds.
+        fn run(&self, controller: &mut Controller, seconds: usize) -> f64 {
+            let costs = (0..seconds).map(|_| controller.after(&self.second(controller)).sum_ns());
+            costs.sum::<f64>() / (seconds as f64 * 1e9)
+        }
     }
 
     #[test]
     fn cost_comes_to_the_aim_and_the_record_is_calibrated() {
-        let mut controller = controller(1);
-        run(&mut controller, 60, 20_000.0, 50.0);
+        let (mut controller, program) = (controller(1), Program::new(20_000.0, 50.0));
+        program.run(&mut controller, 60);
         assert!((controller.record_ns() - 800.0).abs() < 100.0, "{}", controller.record_ns());
-        let share = run(&mut controller, 60, 20_000.0, 50.0);
+        let share = program.run(&mut controller, 60);
         assert!((0.0055..0.0075).contains(&share), "{share}");
-        assert!(!controller.is_least());
+        assert_eq!((controller.launches(), controller.is_whole()), (Launches::Whole, false));
     }
 
     #[test]
-    fn budget_that_hooks_alone_exceed_leaves_the_least_fraction() {
+    fn stacks_are_given_up_before_counts_and_each_is_taken_again_where_there_is_room() {
         let mut controller = controller(1);
-        let share = run(&mut controller, 60, 100_000.0, 200.0);
+        // 30,000 launches a second: CUPTI's callbacks alone cost 0.38 %.
+        let stacks = Program { hooks_ns: [300.0, 40.0, 30.0], ..Program::new(30_000.0, 300.0) };
+        let share = stacks.run(&mut controller, 60);
+        assert_eq!(controller.launches(), Launches::Unstacked, "{controller:?}");
+        assert!(share < 0.011, "{share}");
+        let counts = Program { hooks_ns: [300.0, 150.0, 15.0], ..Program::new(45_000.0, 300.0) };
+        let share = counts.run(&mut controller, 60);
+        assert_eq!(controller.launches(), Launches::Counted, "{controller:?}");
+        assert!(share < 0.01 && !controller.is_least(), "{share} {controller:?}");
+        stacks.run(&mut controller, 90);
+        assert_eq!(controller.launches(), Launches::Unstacked, "{controller:?}");
+        Program::new(10_000.0, 300.0).run(&mut controller, 90);
+        assert_eq!((controller.launches(), controller.is_whole()), (Launches::Whole, false));
+    }
+
+    #[test]
+    fn budget_that_cannot_be_kept_leaves_the_least() {
+        let (mut controller, program) = (controller(1), Program::new(100_000.0, 200.0));
+        let share = program.run(&mut controller, 60);
         assert!(controller.is_least() && share > 0.01, "{share}");
         assert_eq!(controller.windows(), Windows { on_us: 10_000, mean_us: 5_000_000 });
-        // It climbs back, in bounded steps, once there is room: 36 s of debt and steps.
+        // It climbs back, in bounded steps, once there is room.
         let least = controller.windows().fraction();
-        controller.after(&second(&controller, 1_000.0, 200.0, 800.0));
+        let calm = Program::new(1_000.0, 200.0);
+        controller.after(&calm.second(&controller));
         assert!(controller.windows().fraction() <= least * 1.26);
-        run(&mut controller, 90, 1_000.0, 200.0);
-        assert!(controller.windows().fraction() > 0.1, "{controller:?}");
+        calm.run(&mut controller, 90);
+        assert!(controller.is_whole() && controller.launches() == Launches::Whole, "{controller:?}");
     }
 
     #[test]
-    fn fraction_halves_at_most_and_a_burst_is_forgotten() {
-        let mut controller = controller(1);
-        run(&mut controller, 30, 5_000.0, 50.0);
+    fn fraction_falls_by_three_quarters_at_most_and_a_burst_is_forgotten() {
+        let (mut controller, program) = (controller(1), Program::new(15_000.0, 50.0));
+        program.run(&mut controller, 60);
         let before = controller.windows().fraction();
-        controller.after(&second(&controller, 1_000_000.0, 50.0, 800.0));
+        controller.after(&Program::new(1_000_000.0, 50.0).second(&controller));
         let after = controller.windows().fraction();
-        assert!(after >= before * 0.49, "{before} {after}");
-        run(&mut controller, 60, 5_000.0, 50.0);
+        assert!(after >= before * 0.24, "{before} {after}");
+        program.run(&mut controller, 90);
         let again = controller.windows().fraction();
         assert!((again / before - 1.0).abs() < 0.2, "{before} {again}");
+        assert_eq!(controller.launches(), Launches::Whole);
     }
 
     #[test]
-    fn program_that_launches_nothing_has_windows_for_half_of_the_time() {
+    fn program_that_launches_little_has_device_times_all_the_time_until_it_launches_more() {
         let mut controller = controller(5);
-        run(&mut controller, 30, 0.0, 50.0);
-        assert!(controller.windows().fraction() <= MOST && controller.windows().fraction() > 0.4);
+        Program::new(0.0, 50.0).run(&mut controller, 30);
+        assert!(controller.is_whole() && controller.windows().fraction() == 1.0, "{controller:?}");
+        Program::new(10_000.0, 300.0).run(&mut controller, 30);
+        assert!(controller.is_whole(), "{controller:?}");
+        let busy = Program::new(100_000.0, 100.0);
+        let first = busy.run(&mut controller, 10);
+        assert!(!controller.is_whole(), "{controller:?}");
+        let share = busy.run(&mut controller, 60);
+        assert!(first < 0.06 && (0.03..0.05).contains(&share), "{first} {share}");
     }
 
     #[test]
     fn launches_that_are_faster_in_windows_cost_the_least_and_not_less_than_nothing() {
         let mut controller = controller(1);
-        for _ in 0..50 {
-            controller.after(&second(&controller, 50_000.0, 10.0, -2_000.0));
-        }
+        let program = Program { record_ns: -2_000.0, ..Program::new(50_000.0, 10.0) };
+        program.run(&mut controller, 50);
         assert_eq!(controller.record_ns(), 50.0);
     }
 }

@@ -1,7 +1,7 @@
 //! The tracer's use of CUPTI, from `cuInit` until the session ends or CUPTI must be left.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::os::unix::ffi::OsStrExt;
 
 use cupti_sys::cupti::{ApiVersion, CUptiResult, result_name};
@@ -14,6 +14,7 @@ use gputrace_wire::windows::{DeviceTimesMode, Windows};
 use super::root::{self, Root};
 use super::switching::Switching;
 use super::{callbacks, graph_times, guest, kinds, library, old_torch, pause, records, returned, windows};
+use crate::hook::saving;
 use crate::process::settings;
 use crate::symbols::originals;
 use crate::table::tables::Tables;
@@ -22,6 +23,10 @@ const FLUSH_FORCED: u32 = 1;
 
 /// Whether CUPTI delivers at every turn of the service thread, and not only full buffers.
 static IS_STEADY: AtomicBool = AtomicBool::new(true);
+
+/// Turns of the service thread, and how many pass between two readings of counted launches.
+static TURNS: AtomicU32 = AtomicU32::new(0);
+const TURNS_COUNTING: u32 = 5;
 
 /// Starts collecting device records, or reports why it cannot.
 pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, simulated: bool) {
@@ -148,6 +153,10 @@ pub fn turn(session: &'static Session) {
     }
     let root = root::of_tracer();
     pause::turn(session, root);
+    let turns = TURNS.fetch_add(1, Ordering::Relaxed);
+    if turns.is_multiple_of(TURNS_COUNTING) || session.is_flush_asked() {
+        saving::write_counts(session);
+    }
     let Some(root) = root else { return };
     let is_wanted = IS_STEADY.load(Ordering::Relaxed) || session.is_flush_asked();
     if pause::may_flush(session) && is_wanted {
@@ -180,7 +189,8 @@ fn leave(root: &Root, how: fn(&Root)) {
 }
 
 /// The last delivery. It is forced, because the process is ending.
-pub fn finish(_: &'static Session) {
+pub fn finish(session: &'static Session) {
+    windows::finish(session);
     if let Some(root) = root::of_tracer() {
         // A forced flush delivers a running kernel without an end, permanently. That is right only at the
         // process's end.

@@ -1,7 +1,8 @@
-//! What a budget is spent on: reads what the hooks, CUPTI and the windows cost since the last reading, and
-//! lets the controller choose the windows to go on with.
+//! What a budget is spent on: reads what the hooks, CUPTI and the windows cost since the last reading, lets
+//! the controller choose how to go on, and counts what was spent, and how.
 
 use gputrace_producer::clock;
+use gputrace_producer::hook_state::Launches;
 use gputrace_producer::rings::RingSums;
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::SAMPLE_EVERY;
@@ -53,7 +54,9 @@ impl Sums {
         Interval {
             length_ns,
             hooks_ns: difference(|sums| sums.sampled_ticks) * ns_a_tick * every,
-            launches: (inside.count + outside.count) * every,
+            inside_hooks_ns: difference(|sums| sums.inside_hook_ticks) * ns_a_tick * every,
+            launches_inside: inside.count * every,
+            launches_outside: outside.count * every,
             records: self.records.saturating_sub(before.records) as f64,
             windows: self.windows.saturating_sub(before.windows) as f64,
             switches_ns: self.switches_ns.saturating_sub(before.switches_ns) as f64,
@@ -75,26 +78,35 @@ impl Spending {
         Spending { budget, controller, before: Sums::now(session) }
     }
 
-    /// To be called between windows: the windows to go on with, where enough time has passed to know.
-    pub fn windows(&mut self, session: &Session) -> Option<Windows> {
+    /// To be called between windows: how to go on, where enough time has passed to know.
+    pub fn next(&mut self, session: &Session) -> Option<(Windows, Launches)> {
         let now = Sums::now(session);
         if now.now_ns.saturating_sub(self.before.now_ns) < INTERVAL_LEAST_NS {
             return None;
         }
         let interval = now.since(&self.before);
         self.before = now;
-        let was_least = self.controller.is_least();
+        let (was_whole, was_least) = (self.controller.is_whole(), self.controller.is_least());
+        let launches = self.controller.launches();
         let cost = self.controller.after(&interval);
-        for (counter, ns) in [
-            (Counter::BudgetWallNs, interval.length_ns),
-            (Counter::BudgetAllowedNs, interval.length_ns * self.budget.fraction()),
+        let (length_ns, ppm) = (interval.length_ns, cost.sum_ns() / interval.length_ns.max(1.0) * 1e6);
+        let during = |was: bool| if was { length_ns } else { 0.0 };
+        for (counter, amount) in [
+            (Counter::BudgetWallNs, length_ns),
+            (Counter::BudgetAllowedNs, length_ns * self.budget.fraction()),
             (Counter::BudgetHooksNs, cost.hooks_ns),
             (Counter::BudgetRecordsNs, cost.records_ns),
             (Counter::BudgetSwitchesNs, cost.switches_ns),
-            (Counter::BudgetLeastNs, if was_least { interval.length_ns } else { 0.0 }),
+            (Counter::BudgetLeastNs, during(was_least)),
+            (Counter::BudgetFullNs, during(was_whole)),
+            (Counter::BudgetUnstackedNs, during(launches == Launches::Unstacked)),
+            (Counter::BudgetCountedNs, during(launches == Launches::Counted)),
+            (Counter::BudgetIntervals, 1.0),
+            (Counter::BudgetCostPpm, ppm),
+            (Counter::BudgetCostPpmSquares, ppm * ppm),
         ] {
-            session.count(counter, ns as u64);
+            session.count(counter, amount as u64);
         }
-        Some(self.controller.windows())
+        Some((self.controller.windows(), self.controller.launches()))
     }
 }

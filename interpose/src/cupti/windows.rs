@@ -28,7 +28,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use gputrace_producer::hook_state::{Recording, Timing};
+use gputrace_producer::hook_state::{Launches, Recording, Timing};
 use gputrace_producer::service::NOTHING_DUE;
 use gputrace_producer::session::Session;
 use gputrace_producer::{clock, thread};
@@ -43,6 +43,7 @@ use super::schedule::{Due, Phase, Schedule};
 use super::spending::Spending;
 use super::switching::Switching;
 use super::{awaited, base_kinds, records, returned};
+use crate::hook::saving;
 
 /// The generation of the session that runs by windows; 0 for none.
 static ACTIVE_FOR: AtomicU32 = AtomicU32::new(0);
@@ -68,6 +69,8 @@ struct Machine {
     disable_ns: u32,
     budget: Option<Budget>,
     spending: Option<Spending>,
+    /// The least that was recorded of launches outside of windows so far.
+    least_launches: Launches,
 }
 
 struct Shared(UnsafeCell<Machine>);
@@ -85,6 +88,7 @@ static MACHINE: Shared = Shared(UnsafeCell::new(Machine {
     disable_ns: 0,
     budget: None,
     spending: None,
+    least_launches: Launches::Whole,
 }));
 
 fn machine(_: &mut Switching) -> &mut Machine {
@@ -114,6 +118,7 @@ pub fn activate(session: &'static Session, switching: &mut Switching, since_begi
     let windows = machine.asked;
     machine.schedule = Some(Schedule::new(windows, seed, now_ns));
     (machine.window, machine.cause) = (0, cause::SCHEDULED);
+    machine.least_launches = Launches::Whole;
     machine.spending = machine.budget.map(|budget| Spending::new(session, budget, windows));
     // SYNC: the machine is the switching thread's; others only read whether it runs.
     ACTIVE_FOR.store(session.generation, Ordering::Release);
@@ -140,8 +145,16 @@ pub fn deactivate(session: &'static Session, switching: &mut Switching) {
         machine.end(session);
     }
     machine.schedule = None;
+    session.set_launches(Launches::Whole);
     session.set_times_transfers(false);
     ACTIVE_FOR.store(0, Ordering::Release);
+}
+
+/// The session's last call. Launches are recorded whole from here on, so that none is counted that is not
+/// written.
+pub fn finish(session: &'static Session) {
+    session.set_launches(Launches::Whole);
+    saving::write_counts(session);
 }
 
 /// Does what is due, and returns the time until something is, in nanoseconds.
@@ -237,12 +250,33 @@ impl Machine {
         self.note(session, true, ticks);
     }
 
-    /// Chooses the windows to go on with, where there is a budget.
-    fn spend(&mut self, session: &Session) {
-        if let (Some(spending), Some(schedule)) = (&mut self.spending, &mut self.schedule)
-            && let Some(windows) = spending.windows(session)
-        {
+    /// Chooses how to go on, where there is a budget.
+    fn spend(&mut self, session: &'static Session) {
+        let Some((windows, launches)) = self.spending.as_mut().and_then(|spending| spending.next(session))
+        else {
+            return;
+        };
+        if let Some(schedule) = &mut self.schedule {
             schedule.windows = windows;
+        }
+        let before = session.hook_state().launches();
+        if launches == before {
+            return;
+        }
+        if launches == Launches::Counted {
+            saving::begin_counts(session);
+        }
+        session.set_launches(launches);
+        if launches > self.least_launches {
+            self.least_launches = launches;
+            let text: &[u8] = match launches {
+                Launches::Whole => return,
+                Launches::Unstacked => {
+                    b"budget: from here on launches outside of windows may be recorded without their stacks"
+                }
+                Launches::Counted => b"budget: from here on launches outside of windows may only be counted",
+            };
+            session.notice(0, rung::WINDOWS, text);
         }
     }
 

@@ -10,6 +10,7 @@
 //! | `nodes` | the graph nodes that a call made |
 //! | `calibration` | what CUPTI's records cost launch calls |
 //! | `pause` | what becomes of a call while the session is paused |
+//! | `saving` | what becomes of a launch outside of windows, where a budget allows no more than a part |
 
 pub mod beginning;
 mod calibration;
@@ -18,4 +19,5 @@ pub mod captures;
 pub mod description;
 pub mod nodes;
 mod pause;
+pub mod saving;
 pub mod steps;

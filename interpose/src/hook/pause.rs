@@ -80,7 +80,7 @@ fn is_never_off(kind: u16) -> bool {
 }
 
 /// Writes an entry by which the reader of the trace leaves out the call's device records.
-fn mark(session: &'static Session, slot: &Slot, description: &Description, at: &At) {
+pub fn mark(session: &'static Session, slot: &Slot, description: &Description, at: &At) {
     if at.correlation == 0 {
         return;
     }

@@ -18,6 +18,7 @@ use gputrace_wire::counter::Counter;
 
 use crate::hook::description::{Context, Description, On};
 use crate::hook::pause::At;
+use crate::hook::saving::{self, Outcome};
 use crate::hook::{calibration, capture, captures, nodes, pause};
 use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
@@ -127,11 +128,11 @@ fn add_cost(
 ) {
     slot.add_cost(own_ticks);
     if let Some((state, duration_ticks)) = recorded {
-        calibration::add(session, slot, entry, state, status, duration_ticks);
+        calibration::add(session, slot, entry, state, status, duration_ticks, own_ticks);
     }
 }
 
-/// Writes the call's event; false if the session is paused and passed over the call.
+/// Writes the call's event, or counts the call; false if the session is paused and passed over it.
 #[inline(always)]
 fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, description: Description) -> bool {
     let Context { session, tables, status } = *context;
@@ -157,7 +158,15 @@ fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, descrip
             stream = tables.stream(session, slot, handle, entry.per_thread);
         }
     }
-    let takes_stack = is_recorded_with_stack(description.kind) || is_load(&description) || has_failed(status);
+    if description.kind == kind::LAUNCH && at.state.records_less() {
+        match saving::launch(session, tables, slot, entry.per_thread, status, description, at) {
+            Outcome::Counted => return true,
+            Outcome::Unstacked => flags |= flag::UNSTACKED,
+            Outcome::Whole => {}
+        }
+    }
+    let takes_stack = flags & flag::UNSTACKED == 0
+        && (is_recorded_with_stack(description.kind) || is_load(&description) || has_failed(status));
     let (stack, works) =
         if takes_stack { tables.stack_and_works(session, slot) } else { (0, Works::of_this_thread(session)) };
     let mut is_timed = flags & flag::CAPTURED == 0;

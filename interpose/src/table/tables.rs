@@ -24,6 +24,7 @@ use gputrace_wire::definition::{self, kind};
 use crate::symbols::driver::{self, Device, Handle, SUCCESS};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
+use crate::table::launch_counts::LaunchCounts;
 
 /// Slots for about half as many handles, 16 bytes each. Only touched pages of a table use memory.
 const FUNCTION_SLOTS: usize = 1 << 17;
@@ -64,6 +65,7 @@ pub struct Tables {
     lines: Handles,
     /// Bytes written of modules' line tables.
     lines_bytes: AtomicU64,
+    launch_counts: LaunchCounts,
     graph_number: GraphNumber,
 }
 
@@ -97,6 +99,7 @@ pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tab
         lines: Handles::new(MODULE_SLOTS)?,
         lines_bytes: AtomicU64::new(0),
         stacks: Stacks::new(),
+        launch_counts: LaunchCounts::new()?,
         graph_number,
         has_records: AtomicU32::new(0),
     };
@@ -144,7 +147,9 @@ impl Tables {
     pub fn expect(&self, slot: &Slot, state: HookState) {
         // The thread's default stream, which most launches use.
         self.streams.expect(DEFAULT_STREAM_TAG | u64::from(CudaSlot::of(slot).context.get() as u32) << 2 | 1);
-        if let Some(stacks) = &self.stacks {
+        if !state.records_less()
+            && let Some(stacks) = &self.stacks
+        {
             stacks.expect(slot, state);
         }
         slot.expect_entry();
@@ -287,6 +292,17 @@ impl Tables {
                 table.get_or_define(function as u64, || id);
             }
         }
+    }
+
+    /// Counts a launch that is not recorded. False if there is no room for its pair.
+    #[inline(always)]
+    pub fn count_launch(&self, function: u32, stream: u32) -> bool {
+        self.launch_counts.add(function, stream)
+    }
+
+    /// Takes what was counted since the last time: function, stream, launches.
+    pub fn take_launches(&self, each: impl FnMut(u32, u32, u64)) {
+        self.launch_counts.take(each);
     }
 
     fn forget_function(&self, handle: u64) {
