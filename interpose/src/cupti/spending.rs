@@ -24,10 +24,12 @@ struct Sums {
     records: u64,
     windows: u64,
     switches_ns: u64,
+    /// The time that the session was paused.
+    paused_ns: u64,
 }
 
 impl Sums {
-    fn now(session: &Session) -> Sums {
+    fn now(session: &Session, paused_ns: u64) -> Sums {
         Sums {
             now_ns: clock::monotonic_ns(),
             ticks: clock::now(),
@@ -35,12 +37,19 @@ impl Sums {
             records: session.counted(Counter::RecordsDelivered),
             windows: session.counted(Counter::Windows),
             switches_ns: session.counted(Counter::SwitchOnNs) + session.counted(Counter::SwitchOffNs),
+            paused_ns,
         }
     }
 
+    /// The time since then in which the session was not paused.
+    fn recorded_ns(&self, before: &Sums) -> u64 {
+        let passed_ns = self.now_ns.saturating_sub(before.now_ns);
+        passed_ns.saturating_sub(self.paused_ns.saturating_sub(before.paused_ns))
+    }
+
     fn since(&self, before: &Sums) -> Interval {
-        let length_ns = self.now_ns.saturating_sub(before.now_ns) as f64;
-        let ns_a_tick = length_ns / self.ticks.wrapping_sub(before.ticks).max(1) as f64;
+        let passed_ns = self.now_ns.saturating_sub(before.now_ns);
+        let ns_a_tick = passed_ns as f64 / self.ticks.wrapping_sub(before.ticks).max(1) as f64;
         let difference = |of: fn(&RingSums) -> u64| of(&self.rings).wrapping_sub(of(&before.rings)) as f64;
         let every = f64::from(SAMPLE_EVERY);
         let inside = Calls {
@@ -52,7 +61,7 @@ impl Sums {
             total_ns: difference(|sums| sums.outside_ticks) * ns_a_tick,
         };
         Interval {
-            length_ns,
+            length_ns: self.recorded_ns(before) as f64,
             hooks_ns: difference(|sums| sums.sampled_ticks) * ns_a_tick * every,
             inside_hooks_ns: difference(|sums| sums.inside_hook_ticks) * ns_a_tick * every,
             launches_inside: inside.count * every,
@@ -70,18 +79,33 @@ pub struct Spending {
     budget: Budget,
     controller: Controller,
     before: Sums,
+    /// The time that the session was paused until it last went on, and since when it is paused now.
+    paused_ns: u64,
+    paused_at_ns: Option<u64>,
 }
 
 impl Spending {
     pub fn new(session: &Session, budget: Budget, begin: Windows) -> Spending {
         let controller = Controller::new(budget, begin);
-        Spending { budget, controller, before: Sums::now(session) }
+        Spending { budget, controller, before: Sums::now(session, 0), paused_ns: 0, paused_at_ns: None }
+    }
+
+    /// The session is paused, or is not: a pause costs nothing and is no time in which something may cost.
+    pub fn note_pause(&mut self, is_paused: bool, now_ns: u64) {
+        match self.paused_at_ns {
+            None if is_paused => self.paused_at_ns = Some(now_ns),
+            Some(at_ns) if !is_paused => {
+                self.paused_ns += now_ns.saturating_sub(at_ns);
+                self.paused_at_ns = None;
+            }
+            _ => {}
+        }
     }
 
     /// To be called between windows: how to go on, where enough time has passed to know.
     pub fn next(&mut self, session: &Session) -> Option<(Windows, Launches)> {
-        let now = Sums::now(session);
-        if now.now_ns.saturating_sub(self.before.now_ns) < INTERVAL_LEAST_NS {
+        let now = Sums::now(session, self.paused_ns);
+        if now.recorded_ns(&self.before) < INTERVAL_LEAST_NS {
             return None;
         }
         let interval = now.since(&self.before);

@@ -180,6 +180,9 @@ impl Machine {
         let launches_before = self.launches_before;
         let Some(schedule) = &mut self.schedule else { return Some(NOTHING_DUE) };
         let recording = session.recording();
+        if let Some(spending) = &mut self.spending {
+            spending.note_pause(recording != Recording::On, now_ns);
+        }
         if recording != Recording::On {
             schedule.postpone(now_ns);
             match schedule.phase() {
