@@ -141,14 +141,15 @@ class InProcess:
             return "hang"
 
 
-def measure(gputrace, command, options, states, switches, seed, scratch, serial, until, client=None):
+def measure(gputrace, command, options, states, switches, seed, scratch, serial, until, client=None, settling_s=0, keep=None):
     """One process: its blocks as (seconds, state, steps, ns, each step's ns, each step's processor time, seconds that the switch took),
-    and what was wrong."""
+    and what was wrong. Nothing is measured in the first `settling_s`; `keep` gets the session's report."""
     draw = random.Random(seed)
     traced, blocks, wrong, begin, state = InProcess(gputrace, command, options, scratch, serial, client), [], None, time.monotonic(), None
     try:
         if traced.line(180) != "READY":
             raise Failed("the program did not begin with READY")
+        time.sleep(settling_s)
         while len(blocks) < switches and time.monotonic() < until:
             state = draw.choice([other for other in states if other != state])
             from_s = time.monotonic()
@@ -164,6 +165,8 @@ def measure(gputrace, command, options, states, switches, seed, scratch, serial,
     report = json.loads(shown.stdout) if shown.returncode in (0, 3) else {}
     if not wrong and (not report.get("complete") or report.get("dropped")):
         wrong = f"the trace is not complete: {report.get('dropped')}"
+    if keep:
+        keep(report)
     shutil.rmtree(traced.folder, ignore_errors=True)
     return blocks, wrong
 
