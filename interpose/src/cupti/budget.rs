@@ -52,7 +52,7 @@ const PARTS: [f64; 3] = [1.0, 0.4, 0.2];
 /// What was measured of hooks that record more counts so much less with each interval.
 const FORGETTING: f64 = 0.99;
 /// A window where they follow each other at once: as long as the controller may take to look again.
-const WHOLE_US: u32 = 500_000;
+const ALL_US: u32 = 500_000;
 
 /// Sampled launch calls and how long they took.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -100,7 +100,7 @@ pub struct Controller {
     fraction: f64,
     launches: Launches,
     /// Whether windows follow each other at once.
-    is_whole: bool,
+    times_all: bool,
     with_room: u32,
     /// CUPTI's cost of a record: a weighted sum and its weight.
     record_sum: f64,
@@ -124,7 +124,7 @@ impl Controller {
             on_us: begin.on_us,
             fraction: begin.fraction().clamp(LEAST, MOST),
             launches: Launches::Whole,
-            is_whole: false,
+            times_all: false,
             with_room: 0,
             record_sum: RECORD_NS * RECORD_WEIGHT,
             record_weight: RECORD_WEIGHT,
@@ -138,8 +138,8 @@ impl Controller {
 
     /// The windows to go on with.
     pub fn windows(&self) -> Windows {
-        if self.is_whole {
-            return Windows { on_us: WHOLE_US, mean_us: WHOLE_US };
+        if self.times_all {
+            return Windows { on_us: ALL_US, mean_us: ALL_US };
         }
         Windows { on_us: self.on_us, mean_us: (f64::from(self.on_us) / self.fraction) as u32 }
     }
@@ -150,8 +150,8 @@ impl Controller {
     }
 
     /// Whether windows follow each other at once.
-    pub fn is_whole(&self) -> bool {
-        self.is_whole
+    pub fn times_all(&self) -> bool {
+        self.times_all
     }
 
     /// Whether as little is recorded as can be.
@@ -175,7 +175,7 @@ impl Controller {
         };
         let rate = launches / length_ns;
         self.rate = Some(self.rate.map_or(rate, |before| MEMORY * before + (1.0 - MEMORY) * rate));
-        if !self.is_whole {
+        if !self.times_all {
             let switching = cost.switches_ns / length_ns / self.fraction;
             self.switching = MEMORY * self.switching + (1.0 - MEMORY) * switching;
         }
@@ -231,12 +231,12 @@ impl Controller {
 
     fn choose(&mut self, aim: f64) {
         let rate = self.rate.unwrap_or(0.0);
-        let whole = rate * (self.hook_ns + CALLBACK_NS + self.record_ns());
-        if self.is_whole {
-            if whole <= aim {
+        let all = rate * (self.hook_ns + CALLBACK_NS + self.record_ns());
+        if self.times_all {
+            if all <= aim {
                 return;
             }
-            (self.is_whole, self.fraction, self.with_room) = (false, MOST, 0);
+            (self.times_all, self.fraction, self.with_room) = (false, MOST, 0);
         }
         // The debt is of the past: it makes windows rarer, and does not change what is recorded beside them.
         let more = match self.launches {
@@ -246,14 +246,14 @@ impl Controller {
         };
         let has_room = match more {
             Some(more) => self.fraction_for(more, aim) >= FAIR * ROOM,
-            None => self.fraction >= MOST && whole <= aim * ROOM_OF_ALL,
+            None => self.fraction >= MOST && all <= aim * ROOM_OF_ALL,
         };
         self.with_room = if has_room { self.with_room + 1 } else { 0 };
         if self.with_room >= INTERVALS_WITH_ROOM {
             self.with_room = 0;
             match more {
                 Some(more) => self.launches = more,
-                None => return self.is_whole = true,
+                None => return self.times_all = true,
             }
         } else if self.fraction_for(self.launches, aim) < FAIR {
             self.launches = match self.launches {
@@ -293,7 +293,7 @@ mod tests {
             let fraction = controller.windows().fraction();
             let (inside, outside) = (self.launches * fraction, self.launches * (1.0 - fraction));
             let outside_ns = self.hooks_ns[controller.launches() as usize];
-            let windows = if controller.is_whole() { 0.0 } else { fraction * 100.0 };
+            let windows = if controller.times_all() { 0.0 } else { fraction * 100.0 };
             let calls = |launches: f64, each_ns: f64| Calls {
                 count: launches / 61.0,
                 total_ns: launches / 61.0 * each_ns,
@@ -326,7 +326,7 @@ mod tests {
         assert!((controller.record_ns() - 800.0).abs() < 100.0, "{}", controller.record_ns());
         let share = program.run(&mut controller, 60);
         assert!((0.0055..0.0075).contains(&share), "{share}");
-        assert_eq!((controller.launches(), controller.is_whole()), (Launches::Whole, false));
+        assert_eq!((controller.launches(), controller.times_all()), (Launches::Whole, false));
     }
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
         stacks.run(&mut controller, 90);
         assert_eq!(controller.launches(), Launches::Unstacked, "{controller:?}");
         Program::new(10_000.0, 300.0).run(&mut controller, 90);
-        assert_eq!((controller.launches(), controller.is_whole()), (Launches::Whole, false));
+        assert_eq!((controller.launches(), controller.times_all()), (Launches::Whole, false));
     }
 
     #[test]
@@ -359,7 +359,7 @@ mod tests {
         controller.after(&calm.second(&controller));
         assert!(controller.windows().fraction() <= least * 1.26);
         calm.run(&mut controller, 90);
-        assert!(controller.is_whole() && controller.launches() == Launches::Whole, "{controller:?}");
+        assert!(controller.times_all() && controller.launches() == Launches::Whole, "{controller:?}");
     }
 
     #[test]
@@ -380,12 +380,12 @@ mod tests {
     fn program_that_launches_little_has_device_times_all_the_time_until_it_launches_more() {
         let mut controller = controller(5);
         Program::new(0.0, 50.0).run(&mut controller, 30);
-        assert!(controller.is_whole() && controller.windows().fraction() == 1.0, "{controller:?}");
+        assert!(controller.times_all() && controller.windows().fraction() == 1.0, "{controller:?}");
         Program::new(10_000.0, 300.0).run(&mut controller, 30);
-        assert!(controller.is_whole(), "{controller:?}");
+        assert!(controller.times_all(), "{controller:?}");
         let busy = Program::new(100_000.0, 100.0);
         let first = busy.run(&mut controller, 10);
-        assert!(!controller.is_whole(), "{controller:?}");
+        assert!(!controller.times_all(), "{controller:?}");
         let share = busy.run(&mut controller, 60);
         assert!(first < 0.06 && (0.03..0.05).contains(&share), "{first} {share}");
     }

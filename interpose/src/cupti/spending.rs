@@ -110,7 +110,7 @@ impl Spending {
         }
         let interval = now.since(&self.before);
         self.before = now;
-        let (was_whole, was_least) = (self.controller.is_whole(), self.controller.is_least());
+        let (timed_all, was_least) = (self.controller.times_all(), self.controller.is_least());
         let launches = self.controller.launches();
         let cost = self.controller.after(&interval);
         let (length_ns, ppm) = (interval.length_ns, cost.sum_ns() / interval.length_ns.max(1.0) * 1e6);
@@ -122,7 +122,7 @@ impl Spending {
             (Counter::BudgetRecordsNs, cost.records_ns),
             (Counter::BudgetSwitchesNs, cost.switches_ns),
             (Counter::BudgetLeastNs, during(was_least)),
-            (Counter::BudgetFullNs, during(was_whole)),
+            (Counter::BudgetFullNs, during(timed_all)),
             (Counter::BudgetUnstackedNs, during(launches == Launches::Unstacked)),
             (Counter::BudgetCountedNs, during(launches == Launches::Counted)),
             (Counter::BudgetIntervals, 1.0),
