@@ -10,13 +10,13 @@ use gputrace_producer::hook_state::{Launches, Recording, Timing};
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::{self, Slot};
 use gputrace_wire::call::Detail;
+use gputrace_wire::cell::flag;
 use gputrace_wire::counted::Counted;
 
-use crate::hook::captures;
-use crate::hook::description::{Description, On};
+use crate::hook::description::{Context, Description};
 use crate::hook::pause::{self, At};
-use crate::symbols::driver::{SUCCESS, Status};
-use crate::table::tables::{self, Tables};
+use crate::symbols::driver::SUCCESS;
+use crate::table::tables;
 
 /// What becomes of a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,29 +33,16 @@ pub enum Outcome {
 /// that saw another state at its end than at its begin, is recorded as others are.
 #[cold]
 #[inline(never)]
-pub fn launch(
-    session: &'static Session,
-    tables: &Tables,
-    slot: &Slot,
-    per_thread: bool,
-    status: Status,
-    description: Description,
-    at: At,
-) -> Outcome {
-    let (Detail::Launch(launch), On::Stream(handle)) = (description.detail, description.stream) else {
-        return Outcome::Whole;
-    };
-    let is_plain = status == SUCCESS
-        && at.recording == Recording::On
-        && session.hook_state() == at.state
-        && !captures::takes(handle, per_thread);
-    if !is_plain {
+pub fn launch(context: &Context, slot: &Slot, description: Description, stream: u32, at: At) -> Outcome {
+    let Context { session, tables, status } = *context;
+    let Detail::Launch(launch) = description.detail else { return Outcome::Whole };
+    let is_captured = description.flags & flag::CAPTURED != 0;
+    if status != SUCCESS || is_captured || at.recording != Recording::On || session.hook_state() != at.state {
         return Outcome::Whole;
     }
     if at.state.launches() != Launches::Counted || launch.function == 0 {
         return Outcome::Unstacked;
     }
-    let stream = tables.stream(session, slot, handle, per_thread);
     // A thread without a ring gets one by its first entry.
     if !slot.is_caught_up() || !tables.count_launch(launch.function, stream) {
         return Outcome::Unstacked;

@@ -159,7 +159,7 @@ fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, descrip
         }
     }
     if description.kind == kind::LAUNCH && at.state.records_less() {
-        match saving::launch(session, tables, slot, entry.per_thread, status, description, at) {
+        match saving::launch(context, slot, Description { flags, ..description }, stream, at) {
             Outcome::Counted => return true,
             Outcome::Unstacked => flags |= flag::UNSTACKED,
             Outcome::Whole => {}
