@@ -187,11 +187,11 @@ impl Stacks {
         let kept = self.weights.len();
         let coarse = StackKey { stream: MANY_STREAMS, ..key };
         let other = StackKey::without_call(key.process, NO_DEVICE, Leaf::Other);
-        let has_room = |key: &StackKey, max| kept < max || self.weights.contains_key(key);
+        let fits = |key: &StackKey, max| kept < max || self.weights.contains_key(key);
         let to = match () {
-            () if has_room(&key, FINE_MAX) => key,
-            () if has_room(&coarse, STACKS_MAX) => coarse,
-            () if has_room(&other, OTHERS_MAX) => other,
+            () if fits(&key, FINE_MAX) => key,
+            () if fits(&coarse, STACKS_MAX) => coarse,
+            () if fits(&other, OTHERS_MAX) => other,
             () => StackKey { process: NO_PROCESS, ..other },
         };
         self.weights.entry(to).or_default().0.add(Weight { ns: 0, count, timed: 0 });

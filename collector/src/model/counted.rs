@@ -2,11 +2,11 @@
 
 use crate::model::operation::Kernel;
 
-/// The most launches of a process that are taken in: counts come from the process, and sums must not overflow.
+/// The most launches of a process that are taken in: counts come from it, and sums must not overflow.
 pub(super) const LAUNCHES_MAX: u64 = 1 << 48;
 
-/// Launches of one kernel on one stream between two moments. None of them is a call or an operation of its own,
-/// and none has device times.
+/// Launches of one kernel on one stream between two moments. None of them is a call or an operation of its
+/// own, and none has device times.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct CountedLaunches {
     pub process: u32,

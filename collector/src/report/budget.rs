@@ -20,14 +20,14 @@ pub struct BudgetReport {
     pub hooks_ns: u64,
     pub records_ns: u64,
     pub switches_ns: u64,
-    /// Half of the 95 % interval around the sum of these, by how the intervals differ in which it was measured;
-    /// null with fewer than two.
+    /// Half of the 95 % interval around the sum of these, by how the intervals differ in which it was
+    /// measured; null with fewer than two.
     pub cost_error_ns: Option<u64>,
     /// Windows of device times, and those of them that something new triggered.
     pub windows: u64,
     pub triggered_windows: u64,
-    /// The parts of `wall_ns`: all kernels had device times; those in windows; launches outside of windows were
-    /// recorded without their stacks; they were only counted.
+    /// The parts of `wall_ns`: all kernels had device times; those in windows; launches outside of windows
+    /// were recorded without their stacks; they were only counted.
     pub full_ns: u64,
     pub windows_ns: u64,
     pub unstacked_ns: u64,

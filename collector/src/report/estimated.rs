@@ -23,8 +23,8 @@ pub struct EstimatedTime {
     pub error_ns: u64,
     /// Operations that are estimated.
     pub estimated_calls: u64,
-    /// Half of the 95 % interval around the row's number of operations: launches whose stack was not taken are
-    /// where others of their kernel were. Absent where the number is exact.
+    /// Half of the 95 % interval around the row's number of operations: launches whose stack was not taken
+    /// are where others of their kernel were. Absent where the number is exact.
     #[serde(skip_serializing_if = "is_zero")]
     pub calls_error: u64,
     /// Operations that are neither measured nor estimated, since none like them was.

@@ -7,7 +7,7 @@ use std::hash::Hash;
 use rustc_hash::FxHashMap;
 
 use super::collapsed::{self, function_of};
-use super::interval::{self, Mean, Pool, Spreads};
+use super::interval::{self, LaunchPool, Mean, Spreads};
 use super::key::{EstimateKey, KeyWork};
 use super::placement::{self, PlacedRow};
 use super::table::Estimates;
@@ -73,7 +73,7 @@ impl EstimatedRow {
 pub struct Estimation {
     rows: Vec<EstimatedRow>,
     means: Vec<Mean>,
-    pools: Vec<Pool>,
+    pools: Vec<LaunchPool>,
     units: usize,
     spreads: Spreads,
     pub windows: WindowCounts,
@@ -109,7 +109,7 @@ impl Estimation {
             rows.push(EstimatedRow { key: StackKey { leaf, ..key }, calls: *count, ns, mean: cell, times });
         }
         let mut pools = Vec::new();
-        let placed = placement::place(&estimates.launches, &mut means, &mut pools, &mut units);
+        let placed = placement::divided(&estimates.launches, &mut means, &mut pools, &mut units);
         rows.extend(placed.iter().map(|placed| EstimatedRow::placed(placed, &means)));
         by_function(&mut rows, estimates, &mut means, &mut units);
         rows.sort_by_key(|row| (row.key, row.mean));

@@ -18,7 +18,7 @@ pub struct Mean {
     /// What was timed in scheduled windows: how often, and for how long in all; 0 if nothing was.
     pub count: f64,
     pub sum: f64,
-    /// By unit, the time that exceeds what the mean predicts for the unit. Of a pooled mean: its time in the unit.
+    /// By unit, the time that exceeds what the mean predicts for it. Of a pooled mean: its time in the unit.
     pub residuals: Vec<(u32, f64)>,
     /// The number of units, and the sum of the squares of what exceeds the prediction.
     pub units: usize,
@@ -27,7 +27,7 @@ pub struct Mean {
     pub pooled: Option<Pooled>,
 }
 
-/// A mean per launch of a pool, of one of the places that the pool's launches were made at.
+/// A mean per launch of a pool, of one of the sites that the pool's launches were made at.
 #[derive(Clone, Debug, Default)]
 pub struct Pooled {
     pub pool: u32,
@@ -37,7 +37,7 @@ pub struct Pooled {
 
 /// Launches in scheduled windows, by unit.
 #[derive(Clone, Debug, Default)]
-pub struct Pool {
+pub struct LaunchPool {
     pub units: Vec<(u32, f64)>,
 }
 
@@ -96,7 +96,7 @@ fn spread<'a>(means: impl Iterator<Item = &'a Mean>) -> Option<f64> {
 /// each unit, and is left so.
 pub fn half_width<'a>(
     means: impl Iterator<Item = (&'a Mean, f64)>,
-    pools: &[Pool],
+    pools: &[LaunchPool],
     spreads: Spreads,
     deviations: &mut [f64],
 ) -> f64 {
@@ -146,7 +146,12 @@ pub fn half_width<'a>(
 }
 
 /// Subtracts from each unit what the means of pools predict for it.
-fn subtract(predicted: &BTreeMap<u32, f64>, pools: &[Pool], deviations: &mut [f64], touched: &mut Vec<u32>) {
+fn subtract(
+    predicted: &BTreeMap<u32, f64>,
+    pools: &[LaunchPool],
+    deviations: &mut [f64],
+    touched: &mut Vec<u32>,
+) {
     for (pool, per_launch) in predicted {
         for (unit, launches) in pools.get(*pool as usize).map_or(&[][..], |pool| pool.units.as_slice()) {
             if let Some(deviation) = deviations.get_mut(*unit as usize) {
@@ -171,11 +176,11 @@ fn take_squares(touched: &mut Vec<u32>, deviations: &mut [f64]) -> f64 {
     sum
 }
 
-/// Half of the 95 % interval of a number of calls, of which those of pools are divided among places. Means that
-/// are not of a pool take whole numbers, which have no error.
+/// Half of the 95 % interval of a number of calls, of which those of pools are divided among sites. Means
+/// that are not of a pool take whole numbers, which have no error.
 pub fn calls_half_width<'a>(
     means: impl Iterator<Item = (&'a Mean, f64)>,
-    pools: &[Pool],
+    pools: &[LaunchPool],
     deviations: &mut [f64],
 ) -> f64 {
     let mut touched = Vec::new();

@@ -6,7 +6,7 @@
 //! operations in scheduled windows only. What a window was opened for because it was
 //! new is timed exactly, and enters no mean unless there is nothing else.
 //!
-//! Launches whose stack was not taken, or that were only counted, are divided among the places of other
+//! Launches whose stack was not taken, or that were only counted, are divided among the sites of other
 //! launches of their kernel ([`placement`]).
 //!
 //! The error is linearised with the window as the unit, since operations of one window resemble each other.
@@ -17,7 +17,7 @@ mod estimation;
 mod interval;
 mod key;
 mod key_sums;
-mod launch_places;
+mod launch_sites;
 mod placement;
 mod running;
 mod sampled_windows;

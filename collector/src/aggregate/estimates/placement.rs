@@ -1,15 +1,15 @@
 //! Where launches without a stack probably were made: where other launches of their kernel in windows were.
 //!
-//! A pool has the launches of one kernel in scheduled windows that resemble those without a stack. Each place in
-//! it gets its part of them, by the launches that it has in the pool, and that part of the time.
+//! A pool has the launches of one kernel in scheduled windows that resemble those without a stack. Each site
+//! in it gets its part of them, by the launches that it has in the pool, and that part of the time.
 
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::interval::{Mean, Pool, Pooled};
+use super::interval::{LaunchPool, Mean, Pooled};
 use super::key_sums::KeySums;
-use super::launch_places::{LaunchPlace, LaunchPlaces, LaunchShape, Unplaced};
+use super::launch_sites::{LaunchShape, LaunchSite, LaunchSites, Unplaced};
 use super::units::Units;
 use crate::aggregate::StackKey;
 
@@ -20,12 +20,12 @@ const NARROW_UNITS_MIN: usize = 10;
 /// The same of one launch configuration.
 const SHAPE_UNITS_MIN: usize = 2;
 
-/// Launches of one row that probably were made at one place.
+/// Launches of one row that probably were made at one site.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PlacedRow {
     pub key: StackKey,
     pub calls: u64,
-    /// The number of the mean, and how often it is taken; `None` if no place is known.
+    /// The number of the mean, and how often it is taken; `None` if no site is known.
     pub mean: Option<(usize, f64)>,
 }
 
@@ -53,8 +53,8 @@ impl PoolId {
         of_call.chain([(any, 0)])
     }
 
-    fn all_of(place: &LaunchPlace) -> [PoolId; 4] {
-        let LaunchPlace { process, function, shape, thread, ranges, .. } = *place;
+    fn all_of(site: &LaunchSite) -> [PoolId; 4] {
+        let LaunchSite { process, function, shape, thread, ranges, .. } = *site;
         let any = PoolId { process, function, shape: None, thread: None, ranges: None };
         let of_shape = PoolId { shape: Some(shape), ..any };
         let of_thread = PoolId { thread: Some(thread), ..of_shape };
@@ -62,8 +62,8 @@ impl PoolId {
     }
 }
 
-/// A place in a pool: launches without a stack get its stack, and counted ones its thread and ranges too.
-struct Part {
+/// A site in a pool: launches without a stack get its stack, and counted ones its thread and ranges too.
+struct SiteShare {
     key: StackKey,
     mean: usize,
     share: f64,
@@ -73,13 +73,13 @@ struct Part {
 
 /// The launches of a part by unit, and outside of the schedule.
 #[derive(Default)]
-struct PartSums {
+struct SiteSums {
     by_unit: BTreeMap<u32, (u64, u64)>,
     other: (u64, u64),
     row: Option<StackKey>,
 }
 
-impl PartSums {
+impl SiteSums {
     fn add(&mut self, sums: &KeySums) {
         for of in &sums.units {
             let unit = self.by_unit.entry(of.unit).or_default();
@@ -96,32 +96,33 @@ impl PartSums {
 }
 
 /// The pools that were asked for, and their means.
-struct Pools<'a> {
-    places: &'a [(LaunchPlace, KeySums)],
-    /// The places of each possible pool.
+struct LaunchPools<'a> {
+    sites: &'a [(LaunchSite, KeySums)],
+    /// The sites of each possible pool.
     known: FxHashMap<PoolId, Vec<u32>>,
-    /// By pool, and whether threads and ranges are those of the place.
-    parts: FxHashMap<(PoolId, bool), Vec<Part>>,
+    /// By pool, and whether threads and ranges are those of the site.
+    parts: FxHashMap<(PoolId, bool), Vec<SiteShare>>,
     means: &'a mut Vec<Mean>,
-    pools: &'a mut Vec<Pool>,
+    pools: &'a mut Vec<LaunchPool>,
     units: &'a mut Units,
 }
 
-/// Divides all launches without a stack, and adds the means of the places that they got.
-pub fn place(
-    launches: &LaunchPlaces,
+/// Divides all launches without a stack, and adds the means of the sites that they got.
+pub fn divided(
+    launches: &LaunchSites,
     means: &mut Vec<Mean>,
-    pools: &mut Vec<Pool>,
+    pools: &mut Vec<LaunchPool>,
     units: &mut Units,
 ) -> Vec<PlacedRow> {
     if launches.unplaced.len() == 0 {
         return Vec::new();
     }
     let mut known: FxHashMap<PoolId, Vec<u32>> = FxHashMap::default();
-    for (number, (place, _)) in launches.places.iter().enumerate() {
-        PoolId::all_of(place).iter().for_each(|id| known.entry(*id).or_default().push(number as u32));
+    for (number, (site, _)) in launches.sites.iter().enumerate() {
+        PoolId::all_of(site).iter().for_each(|id| known.entry(*id).or_default().push(number as u32));
     }
-    let mut all = Pools { places: &launches.places, known, parts: FxHashMap::default(), means, pools, units };
+    let mut all =
+        LaunchPools { sites: &launches.sites, known, parts: FxHashMap::default(), means, pools, units };
     let mut rows = Vec::new();
     for (unplaced, count) in launches.unplaced.sorted() {
         let is_full = rows.len() >= ROWS_MAX;
@@ -133,24 +134,24 @@ pub fn place(
     rows
 }
 
-impl Pools<'_> {
-    fn pool(&mut self, unplaced: &Unplaced) -> Option<&mut Vec<Part>> {
-        let by_place = unplaced.shape.is_none();
+impl LaunchPools<'_> {
+    fn pool(&mut self, unplaced: &Unplaced) -> Option<&mut Vec<SiteShare>> {
+        let by_site = unplaced.shape.is_none();
         let (id, _) = PoolId::of(unplaced).find(|(id, units_min)| {
-            let places = self.known.get(id).map_or(&[][..], Vec::as_slice);
-            !places.is_empty() && (*units_min == 0 || self.units_of(places) >= *units_min)
+            let sites = self.known.get(id).map_or(&[][..], Vec::as_slice);
+            !sites.is_empty() && (*units_min == 0 || self.units_of(sites) >= *units_min)
         })?;
-        if !self.parts.contains_key(&(id, by_place)) {
-            let parts = self.make(&id, by_place);
-            self.parts.insert((id, by_place), parts);
+        if !self.parts.contains_key(&(id, by_site)) {
+            let parts = self.make(&id, by_site);
+            self.parts.insert((id, by_site), parts);
         }
-        self.parts.get_mut(&(id, by_place)).filter(|parts| !parts.is_empty())
+        self.parts.get_mut(&(id, by_site)).filter(|parts| !parts.is_empty())
     }
 
-    /// The number of units of such places; counts no further than is asked for.
-    fn units_of(&self, places: &[u32]) -> usize {
+    /// The number of units of such sites; counts no further than is asked for.
+    fn units_of(&self, sites: &[u32]) -> usize {
         let mut seen: Vec<u32> = Vec::new();
-        for (_, sums) in places.iter().filter_map(|place| self.places.get(*place as usize)) {
+        for (_, sums) in sites.iter().filter_map(|site| self.sites.get(*site as usize)) {
             for of in sums.units.iter().take(NARROW_UNITS_MIN) {
                 if !seen.contains(&of.unit) {
                     seen.push(of.unit);
@@ -163,12 +164,12 @@ impl Pools<'_> {
         seen.len()
     }
 
-    fn make(&mut self, id: &PoolId, by_place: bool) -> Vec<Part> {
-        let mut found: BTreeMap<(u32, u32, u32), PartSums> = BTreeMap::new();
-        let places = self.known.get(id).map_or(&[][..], Vec::as_slice);
-        for (place, sums) in places.iter().filter_map(|place| self.places.get(*place as usize)) {
-            let (thread, ranges) = if by_place { (place.thread, place.ranges) } else { (0, 0) };
-            found.entry((place.stack, thread, ranges)).or_default().add(sums);
+    fn make(&mut self, id: &PoolId, by_site: bool) -> Vec<SiteShare> {
+        let mut found: BTreeMap<(u32, u32, u32), SiteSums> = BTreeMap::new();
+        let sites = self.known.get(id).map_or(&[][..], Vec::as_slice);
+        for (site, sums) in sites.iter().filter_map(|site| self.sites.get(*site as usize)) {
+            let (thread, ranges) = if by_site { (site.thread, site.ranges) } else { (0, 0) };
+            found.entry((site.stack, thread, ranges)).or_default().add(sums);
         }
         let scheduled: f64 = found.values().map(|part| part.scheduled().0).sum();
         let other: f64 = found.values().map(|part| part.other.0 as f64).sum();
@@ -180,7 +181,7 @@ impl Pools<'_> {
             *by_unit.entry(self.units.of(id.process, *unit)).or_default() += *count as f64;
         }
         let pool = self.pools.len() as u32;
-        self.pools.push(Pool { units: by_unit.iter().map(|(unit, count)| (*unit, *count)).collect() });
+        self.pools.push(LaunchPool { units: by_unit.iter().map(|(unit, count)| (*unit, *count)).collect() });
         let mut parts = Vec::new();
         for ((stack, thread, ranges), part) in found {
             let Some(row) = part.row else { continue };
@@ -206,7 +207,7 @@ impl Pools<'_> {
                         (ns - expected).powi(2) - expected.powi(2)
                     })
                     .sum::<f64>();
-            parts.push(Part {
+            parts.push(SiteShare {
                 key: StackKey { stack, thread, ranges, ..row },
                 mean: self.means.len(),
                 share,
@@ -230,9 +231,9 @@ impl Pools<'_> {
     }
 }
 
-/// Divides launches among the parts of their pool. Each part gets a whole number of calls, so that the sum stays
-/// exact, and what that is too much or too little is made up for by later launches.
-fn divide(parts: &mut [Part], unplaced: &Unplaced, count: u64, rows: &mut Vec<PlacedRow>) {
+/// Divides launches among the parts of their pool. Each part gets a whole number of calls, so that the sum
+/// stays exact, and what that is too much or too little is made up for by later launches.
+fn divide(parts: &mut [SiteShare], unplaced: &Unplaced, count: u64, rows: &mut Vec<PlacedRow>) {
     let wanted: Vec<f64> = parts.iter().map(|part| part.share * count as f64 - part.ahead).collect();
     let mut calls: Vec<u64> = wanted.iter().map(|wanted| wanted.max(0.0).floor() as u64).collect();
     let given: u64 = calls.iter().fold(0, |sum: u64, calls| sum.saturating_add(*calls));
@@ -276,9 +277,9 @@ mod tests {
     use super::*;
     use crate::aggregate::{Leaf, NO_DEVICE};
 
-    fn part(share: f64) -> Part {
+    fn part(share: f64) -> SiteShare {
         let key = StackKey::without_call(0, NO_DEVICE, Leaf::Kernel(1));
-        Part { key, mean: 0, share, ahead: 0.0 }
+        SiteShare { key, mean: 0, share, ahead: 0.0 }
     }
 
     #[test]
@@ -291,7 +292,7 @@ mod tests {
             (&[0.999, 0.0005, 0.0005], &[1; 5_000]),
             (&[0.25, 0.75], &[1 << 47, 3]),
         ] {
-            let mut parts: Vec<Part> = shares.iter().map(|share| part(*share)).collect();
+            let mut parts: Vec<SiteShare> = shares.iter().map(|share| part(*share)).collect();
             let mut sums = vec![0u64; parts.len()];
             for count in counts {
                 let mut rows = Vec::new();

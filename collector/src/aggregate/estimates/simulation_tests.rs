@@ -142,9 +142,9 @@ struct HeldLines {
     error_shares: f64,
 }
 
-/// A program whose 24 lines launch six kernels, each from four lines with a configuration in common. Some lines
-/// launch in each step, others in every third or by chance. Of launches outside of windows the stack is not known,
-/// or nothing but the kernel.
+/// A program whose 24 lines launch six kernels, each from four lines with a configuration in common. Some
+/// lines launch in each step, others in every third or by chance. Of launches outside of windows the stack is
+/// not known, or nothing but the kernel.
 fn run_without_stacks(run_ns: u64, step_ns: u64, seed: u64, outside: OutsideWindows, held: &mut HeldLines) {
     const LINES: u32 = 24;
     const KERNELS: u32 = 6;

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::key::{EstimateKey, KeyWork};
 use super::key_sums::KeySums;
-use super::launch_places::{LaunchPlaces, Unplaced};
+use super::launch_sites::{LaunchSites, Unplaced};
 use super::placement::{self, PlacedRow};
 use super::sampled_windows::SampledWindows;
 use super::units::Units;
@@ -38,7 +38,7 @@ pub struct Estimates {
     /// The cells of a graph's nodes, by that of its launches.
     pub(super) nodes: FxHashMap<EstimateKey, Vec<u32>>,
     /// Where launches were made, and those of which that is not known.
-    pub(super) launches: LaunchPlaces,
+    pub(super) launches: LaunchSites,
     /// Operations and their time before device times were first switched off, by process, stack and leaf.
     pub(super) before: FxHashMap<(u32, u32, Leaf), (u64, u64)>,
     /// Windows of one unit, as a power of two.
@@ -152,15 +152,15 @@ impl Estimates {
         }
     }
 
-    /// Launches without a stack, divided among the places where they probably were made.
+    /// Launches without a stack, divided among the sites where they probably were made.
     pub fn placed(&self) -> Vec<PlacedRow> {
-        placement::place(&self.launches, &mut Vec::new(), &mut Vec::new(), &mut Units::default())
+        placement::divided(&self.launches, &mut Vec::new(), &mut Vec::new(), &mut Units::default())
     }
 
     fn launch_in_window(&mut self, call: &HostCall, window: CallWindow, ns: u64, key: StackKey) {
         let Detail::Launch(launch) = &call.detail else { return };
         let unit = window.number >> self.halvings;
-        let Some(sums) = self.launches.place(call, launch) else { return };
+        let Some(sums) = self.launches.site(call, launch) else { return };
         sums.row.get_or_insert(key);
         if window.is_scheduled {
             self.unit_sums += usize::from(sums.add(unit, ns));

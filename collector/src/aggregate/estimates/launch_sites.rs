@@ -9,10 +9,10 @@ use crate::model::operation::HostCall;
 
 use gputrace_wire::call::Launch;
 
-/// Places that have sums of their own, and those from which on threads and ranges share one. Launches of others
-/// have no part in where launches without a stack are put.
-const PLACES_MAX: usize = 1 << 16;
-const FINE_PLACES_MAX: usize = PLACES_MAX / 2;
+/// Sites that have sums of their own, and those from which on threads and ranges share one. Launches of
+/// others have no part in where launches without a stack are put.
+const SITES_MAX: usize = 1 << 16;
+const FINE_SITES_MAX: usize = SITES_MAX / 2;
 /// Rows of launches without a stack, and those from which on streams and ranges share one.
 const UNPLACED_MAX: usize = 1 << 17;
 const FINE_UNPLACED_MAX: usize = UNPLACED_MAX / 2;
@@ -22,7 +22,7 @@ pub type LaunchShape = ([u32; 3], [u16; 3]);
 
 /// Where a kernel was launched from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct LaunchPlace {
+pub struct LaunchSite {
     pub process: u32,
     pub function: u32,
     pub shape: LaunchShape,
@@ -42,16 +42,16 @@ pub struct Unplaced {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct LaunchPlaces {
-    pub places: Vec<(LaunchPlace, KeySums)>,
-    numbers: FxHashMap<LaunchPlace, u32>,
+pub struct LaunchSites {
+    pub sites: Vec<(LaunchSite, KeySums)>,
+    numbers: FxHashMap<LaunchSite, u32>,
     pub unplaced: Bounded<Unplaced, u64, UNPLACED_MAX>,
 }
 
-impl LaunchPlaces {
-    /// The sums of the launch's place, if it can have some.
-    pub fn place(&mut self, call: &HostCall, launch: &Launch) -> Option<&mut KeySums> {
-        let mut place = LaunchPlace {
+impl LaunchSites {
+    /// The sums of the launch's site, if it can have some.
+    pub fn site(&mut self, call: &HostCall, launch: &Launch) -> Option<&mut KeySums> {
+        let mut site = LaunchSite {
             process: call.process,
             function: launch.function,
             shape: (launch.grid, launch.block),
@@ -59,20 +59,20 @@ impl LaunchPlaces {
             thread: call.thread,
             ranges: call.ranges,
         };
-        let next = self.places.len();
-        if next >= FINE_PLACES_MAX && !self.numbers.contains_key(&place) {
-            place = LaunchPlace { thread: 0, ranges: 0, ..place };
+        let next = self.sites.len();
+        if next >= FINE_SITES_MAX && !self.numbers.contains_key(&site) {
+            site = LaunchSite { thread: 0, ranges: 0, ..site };
         }
-        let number = match self.numbers.get(&place) {
+        let number = match self.numbers.get(&site) {
             Some(number) => *number,
-            None if next < PLACES_MAX => {
-                self.numbers.insert(place, next as u32);
-                self.places.push((place, KeySums::default()));
+            None if next < SITES_MAX => {
+                self.numbers.insert(site, next as u32);
+                self.sites.push((site, KeySums::default()));
                 next as u32
             }
             None => return None,
         };
-        self.places.get_mut(number as usize).map(|(_, sums)| sums)
+        self.sites.get_mut(number as usize).map(|(_, sums)| sums)
     }
 
     /// Counts launches whose stack is not known. Returns false if they have no row.
@@ -89,12 +89,12 @@ impl LaunchPlaces {
         }
     }
 
-    /// The sums by unit of all places.
+    /// The sums by unit of all sites.
     pub fn unit_sums(&self) -> usize {
-        self.places.iter().map(|(_, sums)| sums.units.len()).sum()
+        self.sites.iter().map(|(_, sums)| sums.units.len()).sum()
     }
 
     pub fn halve(&mut self) {
-        self.places.iter_mut().for_each(|(_, sums)| sums.halve());
+        self.sites.iter_mut().for_each(|(_, sums)| sums.halve());
     }
 }
