@@ -32,8 +32,8 @@ impl FromStr for WindowPlan {
     type Err = String;
 
     /// `10ms/100ms`, `10ms/100ms,7` or `10ms/100ms,7,stacks`: length, mean from start to start, which
-    /// schedule of those, and what launches outside of windows are recorded with less of: their `stacks`, or all but
-    /// their `counts`.
+    /// schedule of those, and what is recorded of launches outside of windows: with `stacks`, stacks of those
+    /// in windows only; with `counts`, how many there were.
     fn from_str(text: &str) -> Result<WindowPlan, String> {
         let (lengths, rest) = text.split_once(',').unwrap_or((text, "1"));
         let (seed, outside) = rest.split_once(',').unwrap_or((rest, ""));
