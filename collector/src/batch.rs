@@ -8,6 +8,7 @@
 mod device_samples;
 
 use gputrace_wire::cell::{Cell, flag, kind};
+use gputrace_wire::counted::Counted;
 use gputrace_wire::counter::Counter;
 use serde::Serialize;
 
@@ -155,6 +156,9 @@ impl LeftOut {
                     _ => {}
                 }
             }
+            kind::COUNTED => {
+                self.launches = self.launches.saturating_add(Counted::from_cell(first).launches);
+            }
             kind::DEVICE_KERNEL..=47 => self.device_records += 1,
             _ => {}
         }
@@ -240,6 +244,8 @@ pub struct Counters {
     pub written: u64,
     pub sampled_hooks: u64,
     pub sampled_ticks: u64,
+    /// Launches that were counted instead of recorded, over all rings.
+    pub counted_launches: u64,
 }
 
 impl Default for Counters {
@@ -251,6 +257,7 @@ impl Default for Counters {
             written: 0,
             sampled_hooks: 0,
             sampled_ticks: 0,
+            counted_launches: 0,
         }
     }
 }
@@ -276,6 +283,7 @@ impl Counters {
         add(&mut self.written, other.written);
         add(&mut self.sampled_hooks, other.sampled_hooks);
         add(&mut self.sampled_ticks, other.sampled_ticks);
+        add(&mut self.counted_launches, other.counted_launches);
     }
 }
 

@@ -54,7 +54,7 @@ pub fn command() -> Command {
             // For who checks the estimates of sessions by windows; scripts/check-windows does.
             Arg::new("windows")
                 .long("windows")
-                .value_name("ON/MEAN[,SEED]")
+                .value_name("ON/MEAN[,SEED[,stacks|counts]]")
                 .hide(true)
                 .value_parser(|text: &str| text.parse::<WindowPlan>())
                 .conflicts_with_all(["filter", "from", "to"])

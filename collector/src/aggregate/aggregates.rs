@@ -11,6 +11,7 @@ use crate::aggregate::{
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::memory::MemoryLedger;
 use crate::model::block::BlockEvent;
+use crate::model::counted::CountedLaunches;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Made, Operation, What};
 use crate::model::sink::Sink;
@@ -116,8 +117,36 @@ impl Sink for Aggregates {
         if let Some(estimates) = &mut self.estimates {
             estimates.operation(operation, key, definitions);
         }
-        self.device_stacks.add(key, duration_ns);
+        let is_unstacked = duration_ns.is_none()
+            && operation.call.as_ref().is_some_and(|call| call.flags & flag::UNSTACKED != 0);
+        let row = if is_unstacked { StackKey { owner: Owner::Unstacked, ..key } } else { key };
+        self.device_stacks.add(row, duration_ns);
         self.steps.operation(operation);
+    }
+
+    fn counted(&mut self, counted: &CountedLaunches, definitions: &Definitions) {
+        let CountedLaunches { process, function, kernel, stream, device, launches, .. } = *counted;
+        self.kernels.add_counted(process, kernel.name, launches);
+        self.streams.add_counted(counted, definitions);
+        self.devices.add_counted(counted, definitions);
+        let leaf = Leaf::Kernel(kernel.name);
+        let key = StackKey { stream, ..StackKey::without_call(process, device, leaf) };
+        let estimates = self.estimates.get_or_insert_with(|| Box::new(Estimates::new(&self.device_stacks)));
+        estimates.counted(launches, function, key);
+        self.device_stacks.add_untimed(StackKey { owner: Owner::Unstacked, ..key }, launches);
+    }
+
+    /// Puts launches without a stack where they probably were made.
+    fn stream_ends(&mut self) {
+        let mut left = self.device_stacks.take_unstacked();
+        let placed = self.estimates.as_ref().filter(|_| left > 0).map(|estimates| estimates.placed());
+        for row in placed.into_iter().flatten() {
+            let calls = row.calls.min(left);
+            self.device_stacks.add_untimed(row.key, calls);
+            left -= calls;
+        }
+        let other = |process| StackKey::without_call(process, NO_DEVICE, Leaf::Other);
+        self.device_stacks.add_untimed(other(0), left);
     }
 
     #[inline]

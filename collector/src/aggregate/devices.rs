@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::aggregate::idle::Lead;
 use crate::aggregate::{Busy, Idle};
 use crate::model::Totals;
+use crate::model::counted::CountedLaunches;
 use crate::model::definitions::{Definitions, Device};
 use crate::model::operation::Operation;
 
@@ -70,6 +71,16 @@ impl Devices {
             }
         }
         index
+    }
+
+    /// Counts launches without device times.
+    pub fn add_counted(&mut self, launches: &CountedLaunches, definitions: &Definitions) {
+        let (process, ordinal) = (launches.process, launches.device);
+        let known = self.indices.get(&(process, ordinal)).copied();
+        let index = known.unwrap_or_else(|| self.find(process, ordinal, definitions));
+        if let Some(device) = self.list.get_mut(index) {
+            device.operations = device.operations.saturating_add(launches.launches);
+        }
     }
 
     fn find(&mut self, process: u32, ordinal: u32, definitions: &Definitions) -> usize {

@@ -88,6 +88,24 @@ impl Kernels {
         }
     }
 
+    /// Adds launches that were only counted: their configuration is not known.
+    pub fn add_counted(&mut self, process: u32, name: u32, launches: u64) {
+        let key = KernelKey { process, name };
+        let next = self.entries.len();
+        let index = match self.indices.get(&key) {
+            Some(index) => *index,
+            None if next < NAMES_MAX => {
+                self.indices.insert(key, next);
+                self.entries.push((key, KernelAggregate::default()));
+                next
+            }
+            None => usize::MAX,
+        };
+        let entry = self.entries.get_mut(index).map_or(&mut self.other, |(_, entry)| entry);
+        entry.calls = entry.calls.saturating_add(launches);
+        entry.other_config_calls = entry.other_config_calls.saturating_add(launches);
+    }
+
     /// In order of first appearance.
     pub fn iter(&self) -> impl Iterator<Item = &(KernelKey, KernelAggregate)> {
         self.entries.iter()

@@ -36,8 +36,8 @@ pub use calls::{CallAggregate, CallClass, CallKey, Calls};
 pub use devices::{DeviceAggregate, DeviceTime, Devices};
 pub use durations::Durations;
 pub use estimates::{
-    DrawnWindows, Estimate, EstimateKey, EstimatedRow, Estimates, Estimation, KeyWork, RunningMeans,
-    WindowCounts, WindowPlan, WindowSchedule, Windowed,
+    DrawnWindows, Estimate, EstimateKey, EstimatedRow, Estimates, Estimation, KeyWork, OutsideWindows,
+    RunningMeans, WindowCounts, WindowPlan, WindowSchedule, Windowed,
 };
 pub use failure::{Failure, FailureKey};
 pub use failures::Failures;

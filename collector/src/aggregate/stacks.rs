@@ -54,6 +54,9 @@ pub enum Owner {
     Call,
     /// Those of the call that captured or built the node of a graph, which this launch replayed.
     Capture { replay_stack: u32, replay_ranges: u32 },
+    /// Those of a launch whose stack was not taken. At the stream's end such launches are put where they
+    /// probably were made.
+    Unstacked,
     /// Those of the launch that replayed a node; it is not known where the node was captured.
     Replay,
 }
@@ -71,7 +74,7 @@ impl StackKey {
             Owner::Capture { replay_stack, replay_ranges } => {
                 StackKey { stack: replay_stack, ranges: replay_ranges, owner: Owner::Call, ..self }
             }
-            Owner::Call | Owner::Replay => StackKey { owner: Owner::Call, ..self },
+            Owner::Call | Owner::Unstacked | Owner::Replay => StackKey { owner: Owner::Call, ..self },
         }
     }
 }
@@ -174,6 +177,35 @@ impl Stacks {
             weight.timed += 1;
             self.timed = true;
         }
+    }
+
+    /// Adds operations without times.
+    pub fn add_untimed(&mut self, key: StackKey, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let kept = self.weights.len();
+        let coarse = StackKey { stream: MANY_STREAMS, ..key };
+        let other = StackKey::without_call(key.process, NO_DEVICE, Leaf::Other);
+        let fits = |key: &StackKey, max| kept < max || self.weights.contains_key(key);
+        let to = match () {
+            () if fits(&key, FINE_MAX) => key,
+            () if fits(&coarse, STACKS_MAX) => coarse,
+            () if fits(&other, OTHERS_MAX) => other,
+            () => StackKey { process: NO_PROCESS, ..other },
+        };
+        self.weights.entry(to).or_default().0.add(Weight { ns: 0, count, timed: 0 });
+    }
+
+    /// Removes operations of launches whose stack was not taken, and returns how many.
+    pub fn take_unstacked(&mut self) -> u64 {
+        let mut taken: u64 = 0;
+        self.weights.retain(|key, (weight, _)| {
+            let is_taken = key.owner == Owner::Unstacked;
+            taken = taken.saturating_add(if is_taken { weight.count } else { 0 });
+            !is_taken
+        });
+        taken
     }
 
     /// Charges nodes of graphs to the launches that replayed them.

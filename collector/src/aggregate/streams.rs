@@ -2,6 +2,7 @@
 
 use crate::aggregate::Weight;
 use crate::aggregate::bounded::Bounded;
+use crate::model::counted::CountedLaunches;
 use crate::model::definitions::{Definitions, StreamOrder};
 use crate::model::operation::Operation;
 
@@ -63,6 +64,19 @@ impl Streams {
         }
         let ns = operation.timing.map(|timing| timing.duration_ns);
         stream.weight.add(Weight { ns: ns.unwrap_or(0), count: 1, timed: u64::from(ns.is_some()) });
+    }
+
+    /// Adds launches that were only counted.
+    pub fn add_counted(&mut self, launches: &CountedLaunches, definitions: &Definitions) {
+        let CountedLaunches { process, stream, device, launches, .. } = *launches;
+        if stream == 0 {
+            return;
+        }
+        let order = definitions.stream(stream).map(|stream| stream.order()).unwrap_or_default();
+        match self.known.row((process, stream), || Stream { device, order, ..Stream::default() }) {
+            Some(stream) => stream.weight.add(Weight { ns: 0, count: launches, timed: 0 }),
+            None => self.beyond = self.beyond.saturating_add(launches),
+        }
     }
 
     /// The number of a stream in device records, if one came.

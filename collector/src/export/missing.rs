@@ -16,6 +16,16 @@ pub(super) fn missing(totals: &Totals) -> Vec<String> {
         let of = format!("{timed} of {all} operations");
         lines.push(format!("device times were taken for a part of the time: {of} have them"));
     }
+    let counts = &totals.counts;
+    if counts.unstacked > 0 {
+        lines.push(format!("launches without a stack, to keep the budget: {}", counts.unstacked));
+    }
+    if counts.counted > 0 {
+        lines.push(format!(
+            "launches left out because they were only counted, to keep the budget: {}",
+            counts.counted
+        ));
+    }
     if let count @ 1.. = totals.unrecorded.len() {
         lines.push(format!("processes that could not be recorded: {count}"));
     }

@@ -9,6 +9,7 @@ use crate::batch::{ProcessBegin, SessionBegin};
 use crate::export::{Event, Selection, Trace};
 use crate::model::Counts;
 use crate::model::block::BlockEvent;
+use crate::model::counted::CountedLaunches;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
@@ -57,6 +58,17 @@ impl<S: Sink> Sink for Selected<'_, S> {
             self.counts.entry(operation.process).or_default().select_operation(operation);
             self.sink.operation(operation, definitions);
         }
+    }
+
+    fn counted(&mut self, launches: &CountedLaunches, definitions: &Definitions) {
+        if self.selection.takes_counted(launches, definitions, &mut self.trace) {
+            self.counts.entry(launches.process).or_default().counted_launches(launches.launches);
+            self.sink.counted(launches, definitions);
+        }
+    }
+
+    fn stream_ends(&mut self) {
+        self.sink.stream_ends();
     }
 
     fn block(&mut self, event: &BlockEvent, definitions: &Definitions) {

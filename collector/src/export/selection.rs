@@ -11,6 +11,7 @@ use crate::batch::{DeviceSample, DeviceSamples};
 use crate::export::within::Within;
 use crate::export::{Event, Trace};
 use crate::filter::{Condition, Filter, Property};
+use crate::model::counted::CountedLaunches;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation, What};
@@ -107,6 +108,25 @@ impl Selection {
                 self.takes_range(range, range.end_ns, definitions, trace)
             }
         }
+    }
+
+    /// Counted launches are taken together, where any of them may lie in the interval.
+    pub(super) fn takes_counted(
+        &mut self,
+        launches: &CountedLaunches,
+        definitions: &Definitions,
+        trace: &mut Trace<'_>,
+    ) -> bool {
+        let record_id = definitions.stream(launches.stream).map_or(0, |stream| stream.record_id);
+        let facts = Facts {
+            process: launches.process,
+            stream: (launches.stream != 0).then_some((launches.stream, record_id)),
+            device: Some(launches.device),
+            kernel: Some(launches.kernel.name),
+            times: Some((launches.begin_ns, launches.end_ns)),
+            ..Facts::default()
+        };
+        self.takes_facts(&facts, trace)
     }
 
     /// Of a device's samples those in the interval, if a filter takes the device: samples have a device and

@@ -28,6 +28,7 @@ use crate::live::process::Observed;
 use crate::live::shortage::Shortages;
 use crate::memory::REORDERED_NS;
 use crate::model::block::BlockEvent;
+use crate::model::counted::CountedLaunches;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::process_snapshot::ProcessSnapshot;
@@ -71,6 +72,14 @@ impl Sink for LiveAggregates {
     #[inline]
     fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
         self.aggregates.operation(operation, definitions);
+    }
+
+    fn counted(&mut self, launches: &CountedLaunches, definitions: &Definitions) {
+        self.aggregates.counted(launches, definitions);
+    }
+
+    fn stream_ends(&mut self) {
+        self.aggregates.stream_ends();
     }
 
     #[inline]

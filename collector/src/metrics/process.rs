@@ -20,6 +20,7 @@ use crate::metrics::settings::Settings;
 use crate::metrics::total::Total;
 use crate::model::ProcessSnapshot;
 use crate::model::callers::Callers;
+use crate::model::counted::CountedLaunches;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation, Timing, What};
 use crate::spans::ids::{Of, ProcessSeed, SessionSeed};
@@ -233,6 +234,17 @@ impl ProcessMetrics {
             }
             What::Graph if is_timed => device.graphs.add_span(duration_ns, is_span, exemplar),
             What::Graph => {}
+        }
+    }
+
+    pub fn counted(&mut self, counted: &CountedLaunches) {
+        self.has_changed = true;
+        self.launches.add(counted.launches);
+        let at = index_of(&mut self.devices, counted.device);
+        let Some(device) = self.devices.get_mut(at) else { return };
+        device.kernels.add(counted.launches);
+        if let Some(ns) = self.means.get_or_insert_default().counted(counted) {
+            device.estimated.add(ns / 1e9);
         }
     }
 

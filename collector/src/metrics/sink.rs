@@ -8,6 +8,7 @@ use crate::batch::{ProcessBegin, SessionBegin};
 use crate::metrics::process::ProcessMetrics;
 use crate::metrics::settings::Settings;
 use crate::model::ProcessSnapshot;
+use crate::model::counted::CountedLaunches;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::sink::Sink;
@@ -103,6 +104,10 @@ impl<R: MetricsReceiver> Sink for Metrics<R> {
         self.with(operation.process, definitions, |metrics, trace_id| {
             metrics.operation(operation, trace_id, definitions);
         });
+    }
+
+    fn counted(&mut self, launches: &CountedLaunches, definitions: &Definitions) {
+        self.with(launches.process, definitions, |metrics, _| metrics.counted(launches));
     }
 
     fn snapshot(&mut self, number: u32, snapshot: &ProcessSnapshot<'_>, definitions: &Definitions) {

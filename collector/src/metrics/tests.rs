@@ -217,6 +217,7 @@ fn stream(durations_ns: &[u64]) -> Vec<Batch> {
             sampled_hooks: 1,
             // The mean goes down for a while; the emitted total must not.
             sampled_ticks: if number == 4 { 100 } else { 1_000 },
+            counted_launches: 0,
         }));
     }
     let monotonic_ns = durations_ns.len() as u64 * second;

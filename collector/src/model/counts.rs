@@ -35,6 +35,10 @@ pub struct Counts {
     pub host_to_host: u64,
     /// Executed operations without device times because these were switched off.
     pub switched_off: u64,
+    /// Launches that were only counted, which are in `launches` too.
+    pub counted: u64,
+    /// Launches that were recorded without a stack, to keep a budget.
+    pub unstacked: u64,
     /// Device records without valid times.
     pub invalid_timing: u64,
     /// Records that were dropped because their graph launch was recorded both as a whole and by node: the
@@ -68,6 +72,8 @@ impl Default for Counts {
             device_ns: 0,
             host_to_host: 0,
             switched_off: 0,
+            counted: 0,
+            unstacked: 0,
             invalid_timing: 0,
             doubled_graph_records: 0,
             paused_records: 0,
@@ -84,6 +90,14 @@ impl Counts {
         if let Some(count) = self.by_kind.get_mut(usize::from(kind)) {
             *count += 1;
         }
+    }
+
+    /// Counts launches of kernels that are in no entry of their own.
+    pub fn counted_launches(&mut self, launches: u64) {
+        self.launches += launches;
+        self.executed += launches;
+        self.switched_off += launches;
+        self.counted += launches;
     }
 
     /// Counts a launch, copy or fill that the driver accepted.
@@ -119,7 +133,9 @@ impl Counts {
     pub fn select_operation(&mut self, operation: &Operation) {
         self.executed += 1;
         self.device_only += u64::from(operation.call.is_none());
-        let is_switched_off = operation.call.as_ref().is_some_and(|call| call.flags & flag::UNTIMED != 0);
+        let call_flags = operation.call.as_ref().map_or(0, |call| call.flags);
+        self.unstacked += u64::from(call_flags & flag::UNSTACKED != 0);
+        let is_switched_off = call_flags & flag::UNTIMED != 0;
         match operation.timing {
             None if is_switched_off => self.switched_off += 1,
             Some(timing) => {
@@ -143,6 +159,8 @@ impl Counts {
             (&mut self.timed, old.timed, new.timed),
             (&mut self.device_ns, old.device_ns, new.device_ns),
             (&mut self.switched_off, old.switched_off, new.switched_off),
+            (&mut self.counted, old.counted, new.counted),
+            (&mut self.unstacked, old.unstacked, new.unstacked),
             (&mut self.device_only, old.device_only, new.device_only),
         ];
         for (count, old, new) in counts {
@@ -190,6 +208,8 @@ impl Counts {
         self.device_ns = self.device_ns.saturating_add(other.device_ns);
         self.host_to_host += other.host_to_host;
         self.switched_off += other.switched_off;
+        self.counted += other.counted;
+        self.unstacked += other.unstacked;
         self.invalid_timing += other.invalid_timing;
         self.paused_records += other.paused_records;
         self.doubled_graph_records += other.doubled_graph_records;

@@ -229,8 +229,19 @@ impl<S: Sink> Model<S> {
         }
     }
 
-    fn close_process(&mut self, state: ProcessState) {
+    /// Whether the stream has all of the current session so far.
+    fn is_whole(&self) -> bool {
+        let is_all = |series: &Series| series.first == 1 && series.missing == 0 && !series.goes_on;
+        self.sessions.last().is_none_or(|session| {
+            session.excerpt.is_none()
+                && session.size_limit.is_none()
+                && session.series.as_ref().is_none_or(is_all)
+        })
+    }
+
+    fn close_process(&mut self, mut state: ProcessState) {
         let runs_on = state.runs_on();
+        state.count_unwritten(self.is_whole());
         let process = state.finish(&mut self.sink);
         if runs_on {
             self.exited.add_running(process);
@@ -245,6 +256,7 @@ impl<S: Sink> Model<S> {
         for state in std::mem::take(&mut self.suspended) {
             self.close_process(state);
         }
+        self.sink.stream_ends();
         let totals = self.exited.into_totals();
         let unrecorded =
             self.sessions.iter().flat_map(|session| session.unrecorded.iter().cloned()).collect();

@@ -32,6 +32,9 @@ pub enum Loss {
     RefusedGraphNodes,
     /// Entries that the trace file could not take. Live, only the file lacks them.
     NotInTrace,
+    /// Launches that a process had counted and not written yet when it was killed. They are in the counts;
+    /// their kernels are not known.
+    UnknownKernels,
 }
 
 impl Loss {
@@ -50,6 +53,7 @@ impl Loss {
             Loss::LostWithCollector => "lost_with_collector",
             Loss::RefusedGraphNodes => "refused_graph_nodes",
             Loss::NotInTrace => "not_in_trace",
+            Loss::UnknownKernels => "launches_of_unknown_kernels",
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod callers;
 pub mod clock;
 pub mod correlate;
 mod cost;
+pub mod counted;
 mod counts;
 pub mod definitions;
 mod elapsed;

@@ -1,5 +1,6 @@
 //! One process in the model: its rings, clocks, join and counts.
 
+mod counted;
 mod entries;
 mod ranges;
 mod ring;
@@ -95,6 +96,8 @@ pub(super) struct ProcessState {
     losses: Vec<(Loss, u64)>,
     /// Whether several collectors recorded it, one after the other.
     resumed: bool,
+    /// Whether another collector, whose trace was not read, recorded its beginning.
+    began_before: bool,
     repetition: Repetition,
     pub(super) last_seen_ns: u64,
     /// `last_seen_ns` without the end, whose time is the collector's.
@@ -266,6 +269,7 @@ impl ProcessState {
         if captured {
             return;
         }
+        counts.unstacked += u64::from(call.flags & flag::UNSTACKED != 0);
         let key = JoinKey { epoch: self.epochs.at(call.start_ticks), correlation: call.correlation };
         let many = has_several_records(&call.detail);
         // Without device times (the hooks rung) only calls that still got an id have a record.

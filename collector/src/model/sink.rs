@@ -4,6 +4,7 @@ use gputrace_wire::caller::Caller;
 
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::model::block::BlockEvent;
+use crate::model::counted::CountedLaunches;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
@@ -27,6 +28,8 @@ pub trait Sink {
     fn defines(&mut self, _number: u32, _definitions: &Definitions) {}
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions);
     fn operation(&mut self, operation: &Operation, definitions: &Definitions);
+    /// Launches that are neither calls nor operations of their own.
+    fn counted(&mut self, _launches: &CountedLaunches, _definitions: &Definitions) {}
     /// A caching allocator gave out or took back a block, or such events are recorded from now on, or not.
     fn block(&mut self, _event: &BlockEvent, _definitions: &Definitions) {}
     /// Calls and ranges of this process use `number` for this active span from now on.
@@ -36,6 +39,8 @@ pub trait Sink {
     /// The process's counters so far: about once a second, and once before its end.
     fn snapshot(&mut self, _number: u32, _snapshot: &ProcessSnapshot<'_>, _definitions: &Definitions) {}
     fn process_ends(&mut self, _number: u32, _last_seen_ns: u64, _definitions: &Definitions) {}
+    /// Nothing comes after it.
+    fn stream_ends(&mut self) {}
     /// What a device did, about each half second. Samples may come before or after the operations of their
     /// time.
     fn device_samples(&mut self, _samples: &DeviceSamples) {}

@@ -4,6 +4,7 @@ use gputrace_wire::caller::Caller;
 
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::model::block::BlockEvent;
+use crate::model::counted::CountedLaunches;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
@@ -31,6 +32,12 @@ macro_rules! methods {
         #[inline]
         fn operation(&mut $self, operation: &Operation, definitions: &Definitions) {
             $hand_on!($self.operation(operation, definitions));
+        }
+        fn counted(&mut $self, launches: &CountedLaunches, definitions: &Definitions) {
+            $hand_on!($self.counted(launches, definitions));
+        }
+        fn stream_ends(&mut $self) {
+            $hand_on!($self.stream_ends());
         }
         #[inline]
         fn block(&mut $self, event: &BlockEvent, definitions: &Definitions) {

@@ -1,5 +1,6 @@
 //! Tests of the model on built streams: joins, counts, evictions.
 
+mod counted;
 mod emitted_alone;
 mod graph_launches;
 

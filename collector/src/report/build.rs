@@ -32,13 +32,14 @@ use crate::trace_file::{Damage, DamageReason};
 pub(super) const NOT_RECORDED: &str = "not recorded: ";
 
 /// Losses of names, stacks or calls. They leave the device records whole, and so the idle times.
-const KEEPS_RECORDS: [&str; 11] = [
+const KEEPS_RECORDS: [&str; 12] = [
     Counter::Nested.name(),
     Counter::DefinitionsFull.name(),
     Loss::RefusedDefinitions.name(),
     Loss::UnfinishedDefinitions.name(),
     Loss::LateRecords.name(),
     Loss::ProcessesNotKept.name(),
+    Loss::UnknownKernels.name(),
     Counter::StacksFull.name(),
     Counter::StacksUnread.name(),
     Counter::RangesUnnamed.name(),
@@ -111,6 +112,8 @@ impl Report {
                 doubled_graph_records: counts.doubled_graph_records,
                 failed_calls: counts.failed,
                 host_calls: counts.host_calls(),
+                unstacked_launches: counts.unstacked,
+                counted_launches: counts.counted,
             },
             lines,
             no_line,

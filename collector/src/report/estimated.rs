@@ -10,7 +10,7 @@ use crate::aggregate::{Aggregates, Estimate, EstimatedRow, Estimation, Leaf};
 use crate::label::units::{count, duration, percent};
 use crate::label::{KernelNames, StackFrame, StackNames};
 use crate::model::Totals;
-use crate::report::json::share;
+use crate::report::json::{ReportCounts, is_zero, share};
 use crate::report::{KernelReport, LineReport, MovedReport, NoLineReport};
 
 /// Device time of operations with and without device times.
@@ -23,6 +23,10 @@ pub struct EstimatedTime {
     pub error_ns: u64,
     /// Operations that are estimated.
     pub estimated_calls: u64,
+    /// Half of the 95 % interval around the row's number of operations: launches whose stack was not taken
+    /// are where others of their kernel were. Absent where the number is exact.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub calls_error: u64,
     /// Operations that are neither measured nor estimated, since none like them was.
     pub unmeasured_calls: u64,
 }
@@ -33,6 +37,7 @@ impl EstimatedTime {
             total_ns: measured_ns.saturating_add(estimate.ns.round() as u64),
             error_ns: estimate.error_ns.round() as u64,
             estimated_calls: estimate.calls,
+            calls_error: estimate.calls_error.round() as u64,
             unmeasured_calls: estimate.unmeasured,
         }
     }
@@ -132,8 +137,9 @@ impl ReportEstimates {
 
 impl EstimateReport {
     /// `GPU time from 9.8% of the operations in 1,204 windows: 3.21 s ±1.2%`.
-    pub(super) fn lines(&self, operations: u64) -> Vec<String> {
+    pub(super) fn lines(&self, counts: &ReportCounts) -> Vec<String> {
         let time = &self.time;
+        let operations = counts.executed_operations.saturating_sub(counts.host_to_host);
         let measured = match operations {
             0 => String::new(),
             _ => {
@@ -152,6 +158,15 @@ impl EstimateReport {
                 1 => "without 1 operation of which none like it was timed".to_owned(),
                 many => format!("without {} operations of which none like them was timed", count(many)),
             });
+        }
+        let (unstacked, counted) = (counts.unstacked_launches, counts.counted_launches);
+        if unstacked + counted > 0 {
+            lines.push(format!(
+                "calls and times by line with {} launches without a stack, of which {} were only counted: they \
+                 are where others of their kernels were in windows",
+                count(unstacked.saturating_add(counted)),
+                count(counted)
+            ));
         }
         if self.window_operations_lost > 0 {
             lines.push(format!(

@@ -196,8 +196,14 @@ pub struct ReportCounts {
     pub doubled_graph_records: u64,
     /// Launches, copies and memsets that the driver refused.
     pub failed_calls: u64,
-    /// Hooked calls of all kinds.
+    /// Hooked calls of all kinds, without launches that were only counted.
     pub host_calls: u64,
+    /// Launches that were recorded without a stack, and launches that were only counted, to keep a budget;
+    /// absent where there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unstacked_launches: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub counted_launches: u64,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -403,6 +409,10 @@ pub struct ConfigReport {
     #[serde(flatten)]
     pub limited: OccupancyReport,
     pub calls: u64,
+}
+
+pub(super) fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A damaged trace may have sides of any length.

@@ -60,7 +60,7 @@ pub use crate::label::units::{
     bytes, bytes as readable_bytes, count as grouped_count, duration as readable_time,
 };
 pub use anomalies::{AnomaliesReport, AnomalyReport, BesideReport};
-pub use budget::BudgetReport;
+pub use budget::{BudgetReport, mean_error};
 pub use device_metrics::{
     DeviceMetricsReport, DeviceMomentReport, EnergyReport, LevelReport, ThrottledReport,
 };

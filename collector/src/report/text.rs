@@ -263,8 +263,7 @@ impl Report {
         let switched = self.switched_times.as_ref().map(|switched| switched.words(self.wall_ns));
         page.fact("Timed", &(coverage + mode + &switched.unwrap_or_default()));
         if let Some(estimate) = &self.estimate {
-            let executed = counts.executed_operations.saturating_sub(counts.host_to_host);
-            for (at, line) in estimate.lines(executed).iter().enumerate() {
+            for (at, line) in estimate.lines(counts).iter().enumerate() {
                 page.fact(if at == 0 { "Estimated" } else { "" }, line);
             }
         }

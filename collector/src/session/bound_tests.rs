@@ -31,6 +31,7 @@ fn counters(process: u32, written: u64) -> Batch {
         ring_full: most,
         sampled_hooks: most,
         sampled_ticks: most,
+        counted_launches: most,
     })
 }
 

@@ -316,6 +316,7 @@ impl Tracked {
             add(&mut counters.written, &ring.written);
             add(&mut counters.sampled_hooks, &ring.sampled_hooks);
             add(&mut counters.sampled_ticks, &ring.sampled_ticks);
+            add(&mut counters.counted_launches, &ring.counted_launches);
         }
         counters
     }

@@ -63,6 +63,8 @@ struct LeftOutSpans {
     untimed: u64,
     /// Kernels whose history is too short to compare with; they may still be spans.
     unjudged: u64,
+    /// Launches that were only counted.
+    counted: u64,
 }
 
 /// Both clocks at the beginning of the session, to convert CLOCK_MONOTONIC to CLOCK_REALTIME.
@@ -151,6 +153,10 @@ impl ProcessSpans {
         self.offer(candidate, end_ns, timing.duration_ns, anomaly.is_some(), to);
     }
 
+    pub fn counted(&mut self, launches: u64) {
+        self.left_out.counted = self.left_out.counted.saturating_add(launches);
+    }
+
     /// From now on the number identifies that span of another tracer.
     pub fn caller(&mut self, number: u32, caller: &Caller) {
         self.callers.learn(number, caller);
@@ -191,13 +197,16 @@ impl ProcessSpans {
         let joined = to.joined.clone();
         let mut attributes = vec![
             ("gpu.backend", Value::text("cuda")),
-            ("gputrace.operations", Value::number(self.operations)),
+            ("gputrace.operations", Value::number(self.operations.saturating_add(self.left_out.counted))),
             ("gputrace.spans", Value::number(self.emitted + 1)),
             ("gputrace.left_out.short", Value::number(self.left_out.short)),
             ("gputrace.left_out.by_rate", Value::number(self.left_out.by_rate)),
             ("gputrace.left_out.untimed", Value::number(self.left_out.untimed)),
             ("gputrace.left_out.unjudged", Value::number(self.left_out.unjudged)),
         ];
+        if self.left_out.counted > 0 {
+            attributes.push(("gputrace.left_out.counted", Value::number(self.left_out.counted)));
+        }
         let baggage = joined.baggage.iter().map(|(key, value)| format!("{key}={value}"));
         let baggage: Vec<_> = baggage.map(|member| member.into()).collect();
         attributes.extend((!baggage.is_empty()).then_some(("gputrace.baggage", Value::Texts(baggage))));

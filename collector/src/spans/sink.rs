@@ -4,6 +4,7 @@ use gputrace_wire::caller::Caller;
 use rustc_hash::FxHashMap;
 
 use crate::batch::{ProcessBegin, SessionBegin};
+use crate::model::counted::CountedLaunches;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
@@ -100,6 +101,10 @@ impl<R: SpanReceiver> Sink for SpanSink<R> {
 
     fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
         self.with(operation.process, definitions, |spans, to| spans.operation(operation, to));
+    }
+
+    fn counted(&mut self, launches: &CountedLaunches, definitions: &Definitions) {
+        self.with(launches.process, definitions, |spans, _| spans.counted(launches.launches));
     }
 
     fn caller(&mut self, process: u32, number: u32, caller: &Caller, _: &Definitions) {

@@ -156,6 +156,7 @@ pub fn put_counters(out: &mut Vec<u8>, counters: &Counters) {
     }
     put_varint(out, counters.values.len() as u64);
     counters.values.iter().for_each(|value| put_varint(out, *value));
+    put_varint(out, counters.counted_launches);
 }
 
 pub fn counters(process: u32, payload: &[u8]) -> Option<Counters> {
@@ -167,11 +168,16 @@ pub fn counters(process: u32, payload: &[u8]) -> Option<Counters> {
         sampled_hooks: bytes.varint()?,
         sampled_ticks: bytes.varint()?,
         values: [0; Counter::COUNT],
+        counted_launches: 0,
     };
     let count = bytes.count()?;
-    for value in counters.values.iter_mut().take(count) {
-        *value = bytes.varint()?;
+    for index in 0..count {
+        let value = bytes.varint()?;
+        if let Some(known) = counters.values.get_mut(index) {
+            *known = value;
+        }
     }
+    counters.counted_launches = bytes.varint().unwrap_or(0);
     Some(counters)
 }
 

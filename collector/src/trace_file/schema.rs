@@ -144,7 +144,8 @@ pub fn fields(kind: u16, cells: u8) -> Option<&'static [Field]> {
             | kind::RECORDING
             | kind::DEVICE_TIMES
             | kind::GRAPH_NODE
-            | kind::BLOCKS,
+            | kind::BLOCKS
+            | kind::COUNTED,
             1,
         ) => MARK,
         _ => return None,
@@ -183,6 +184,6 @@ mod tests {
                 assert!(covered.iter().all(|count| *count == 1), "kind {kind}: {covered:?}");
             }
         }
-        assert_eq!(known, 24);
+        assert_eq!(known, 25);
     }
 }

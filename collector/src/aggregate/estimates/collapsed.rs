@@ -55,7 +55,7 @@ impl Timed {
             (units.of(process, *unit), *ns as f64 - per_call * *count as f64)
         };
         let residuals = self.0.iter().map(residual).collect();
-        Mean { per_call: Some(per_call), operations_per_call: 1.0, count, sum, residuals }
+        Mean::new(per_call, 1.0, count, sum, residuals)
     }
 }
 

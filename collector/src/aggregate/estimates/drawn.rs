@@ -9,25 +9,46 @@ use rustc_hash::FxHashMap;
 
 use crate::model::operation::{HostCall, Operation};
 
+/// What is recorded of launches outside of windows, as a budget may choose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OutsideWindows {
+    Whole,
+    /// All but their stack.
+    Unstacked,
+    /// How many there were of each kernel on each stream.
+    Counted,
+}
+
 /// Windows of that length, on average so long from start to start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowPlan {
     pub on_ns: u64,
     pub mean_ns: u64,
     pub seed: u64,
+    pub outside: OutsideWindows,
 }
 
 impl FromStr for WindowPlan {
     type Err = String;
 
-    /// `10ms/100ms` or `10ms/100ms,7`: length, mean from start to start, and which schedule of those.
+    /// `10ms/100ms`, `10ms/100ms,7` or `10ms/100ms,7,stacks`: length, mean from start to start, which
+    /// schedule of those, and what is recorded of launches outside of windows: with `stacks`, stacks of those
+    /// in windows only; with `counts`, how many there were.
     fn from_str(text: &str) -> Result<WindowPlan, String> {
-        let (lengths, seed) = text.split_once(',').unwrap_or((text, "1"));
+        let (lengths, rest) = text.split_once(',').unwrap_or((text, "1"));
+        let (seed, outside) = rest.split_once(',').unwrap_or((rest, ""));
+        let outside = match outside {
+            "" => OutsideWindows::Whole,
+            "stacks" => OutsideWindows::Unstacked,
+            "counts" => OutsideWindows::Counted,
+            _ => return Err(format!("{outside:?} is neither \"stacks\" nor \"counts\"")),
+        };
         let windows = Windows::parse(lengths)?;
         Ok(WindowPlan {
             on_ns: u64::from(windows.on_us) * 1_000,
             mean_ns: u64::from(windows.mean_us) * 1_000,
             seed: seed.parse().map_err(|_| format!("{seed:?} is not the number of a schedule"))?,
+            outside,
         })
     }
 }
@@ -93,6 +114,10 @@ impl DrawnWindows {
         self.schedules.entry(process).or_insert_with(|| WindowSchedule::new(self.plan, process, begin_ns));
     }
 
+    pub fn plan(&self) -> WindowPlan {
+        self.plan
+    }
+
     /// Writes into a call whether it lies in a window, and in which.
     pub fn mark(&mut self, call: &mut HostCall) {
         let (plan, process, start_ns) = (self.plan, call.process, call.start_ns);
@@ -137,11 +162,21 @@ mod tests {
     #[test]
     fn plans_that_make_no_sense_are_rejected() {
         let parse = |text: &str| text.parse::<WindowPlan>().map_err(|error| error.to_string());
-        assert_eq!(parse("500us/2s"), Ok(WindowPlan { on_ns: 500_000, mean_ns: 2_000_000_000, seed: 1 }));
+        assert_eq!(parse("10ms/1s,4,counts").map(|plan| plan.outside), Ok(OutsideWindows::Counted));
+        assert_eq!(
+            parse("500us/2s"),
+            Ok(WindowPlan {
+                on_ns: 500_000,
+                mean_ns: 2_000_000_000,
+                seed: 1,
+                outside: OutsideWindows::Whole
+            })
+        );
         for (text, why) in [
             ("10ms", "two times with a unit"),
             ("100ms/10ms", "must be shorter"),
             ("1ms/9ms,x", "\"x\" is not the number"),
+            ("1ms/9ms,1,all", "\"all\" is neither"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

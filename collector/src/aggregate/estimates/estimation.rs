@@ -7,8 +7,9 @@ use std::hash::Hash;
 use rustc_hash::FxHashMap;
 
 use super::collapsed::{self, function_of};
-use super::interval::{self, Mean};
+use super::interval::{self, LaunchPool, Mean, Spreads};
 use super::key::{EstimateKey, KeyWork};
+use super::placement::{self, PlacedRow};
 use super::table::Estimates;
 use super::units::Units;
 use super::{WindowCounts, key_sums::UnitSum};
@@ -26,6 +27,9 @@ pub struct Estimate {
     pub ns: f64,
     /// Half of the 95 % interval around `ns`.
     pub error_ns: f64,
+    /// The same around the number of all calls of the group: some of them have no stack, and are where others
+    /// of their kernel were. 0 where that is exact.
+    pub calls_error: f64,
     /// Operations without an estimate: none like them was timed.
     pub unmeasured: u64,
 }
@@ -42,7 +46,17 @@ pub struct EstimatedRow {
     times: f64,
 }
 
+/// The mean of rows that have none.
+const NO_MEAN: u32 = u32::MAX;
+
 impl EstimatedRow {
+    fn placed(placed: &PlacedRow, means: &[Mean]) -> EstimatedRow {
+        let PlacedRow { key, calls, .. } = *placed;
+        let (mean, times) = placed.mean.map_or((NO_MEAN, 0.0), |(mean, times)| (mean as u32, times));
+        let ns = means.get(mean as usize).and_then(|mean| mean.per_call).map(|per_call| per_call * times);
+        EstimatedRow { key, calls, ns, mean, times }
+    }
+
     /// The key whose mean it has, or would have.
     pub fn mean_key(&self, estimates: &Estimates) -> Option<EstimateKey> {
         estimates.cells.get(self.mean as usize).map(|(key, _)| *key)
@@ -59,10 +73,9 @@ impl EstimatedRow {
 pub struct Estimation {
     rows: Vec<EstimatedRow>,
     means: Vec<Mean>,
+    pools: Vec<LaunchPool>,
     units: usize,
-    /// The variance of one unit's mean relative to its square, over all keys; `None` if no key is in two
-    /// units.
-    spread: Option<f64>,
+    spreads: Spreads,
     pub windows: WindowCounts,
     /// Operations that have no row.
     beyond: u64,
@@ -95,11 +108,14 @@ impl Estimation {
             let ns = per_call.map(|ns| ns * times);
             rows.push(EstimatedRow { key: StackKey { leaf, ..key }, calls: *count, ns, mean: cell, times });
         }
+        let mut pools = Vec::new();
+        let placed = placement::divided(&estimates.launches, &mut means, &mut pools, &mut units);
+        rows.extend(placed.iter().map(|placed| EstimatedRow::placed(placed, &means)));
         by_function(&mut rows, estimates, &mut means, &mut units);
         rows.sort_by_key(|row| (row.key, row.mean));
-        let spread = interval::pooled_spread(&means);
+        let spreads = Spreads::new(&means);
         let (windows, beyond) = (estimates.windows.counts, estimates.beyond);
-        Estimation { rows, means, units: units.len(), spread, windows, beyond }
+        Estimation { rows, means, pools, units: units.len(), spreads, windows, beyond }
     }
 
     pub fn rows(&self) -> &[EstimatedRow] {
@@ -139,8 +155,11 @@ impl Estimation {
         let finished = sums.into_iter().map(|(group, (sum, times))| {
             let of_means =
                 times.iter().filter_map(|(mean, times)| Some((self.means.get(*mean as usize)?, *times)));
-            let error_ns = interval::half_width(of_means, self.spread, &mut deviations);
-            (group, Estimate { error_ns: error_ns.max(sum.ns * ERROR_LEAST), ..sum })
+            let error_ns = interval::half_width(of_means, &self.pools, self.spreads, &mut deviations);
+            let of_means =
+                times.iter().filter_map(|(mean, times)| Some((self.means.get(*mean as usize)?, *times)));
+            let calls_error = interval::calls_half_width(of_means, &self.pools, &mut deviations);
+            (group, Estimate { error_ns: error_ns.max(sum.ns * ERROR_LEAST), calls_error, ..sum })
         });
         finished.collect()
     }
@@ -219,5 +238,5 @@ fn mean(estimates: &Estimates, key: EstimateKey, units: &mut Units) -> Mean {
         |of: &UnitSum| (units.of(key.process, of.unit), time_of(of.unit) - per_call * f64::from(of.count));
     let residuals = launches.units.iter().map(residual).collect();
     let operations = cell.units.iter().map(|of| f64::from(of.count)).sum::<f64>();
-    Mean { per_call: Some(per_call), operations_per_call: operations / count, count, sum, residuals }
+    Mean::new(per_call, operations / count, count, sum, residuals)
 }

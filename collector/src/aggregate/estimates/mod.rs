@@ -6,6 +6,9 @@
 //! operations in scheduled windows only. What a window was opened for because it was
 //! new is timed exactly, and enters no mean unless there is nothing else.
 //!
+//! Launches whose stack was not taken, or that were only counted, are divided among the sites of other
+//! launches of their kernel ([`placement`]).
+//!
 //! The error is linearised with the window as the unit, since operations of one window resemble each other.
 
 mod collapsed;
@@ -14,6 +17,8 @@ mod estimation;
 mod interval;
 mod key;
 mod key_sums;
+mod launch_sites;
+mod placement;
 mod running;
 mod sampled_windows;
 mod table;
@@ -25,7 +30,7 @@ mod simulation_tests;
 #[cfg(test)]
 mod tests;
 
-pub use drawn::{DrawnWindows, WindowPlan, WindowSchedule};
+pub use drawn::{DrawnWindows, OutsideWindows, WindowPlan, WindowSchedule};
 pub use estimation::{Estimate, EstimatedRow, Estimation};
 pub use key::{EstimateKey, KeyWork};
 pub use running::RunningMeans;

@@ -4,7 +4,8 @@
 use gputrace_wire::cell::flag;
 use rustc_hash::FxHashMap;
 
-use super::key::EstimateKey;
+use super::key::{EstimateKey, KeyWork};
+use crate::model::counted::CountedLaunches;
 use crate::model::operation::Operation;
 
 /// Keys that have a mean.
@@ -30,6 +31,19 @@ impl RunningMeans {
             let (count, ns) = self.known.entry(key).or_default();
             *count += 1;
             *ns = ns.saturating_add(duration_ns);
+        }
+    }
+
+    /// The estimate for launches that were only counted; `None` if their kernel was not timed before.
+    pub fn counted(&mut self, launches: &CountedLaunches) -> Option<f64> {
+        let CountedLaunches { process, function, launches, .. } = *launches;
+        let work = KeyWork::Kernel { function, grid: [0; 3], block: [0; 3] };
+        match self.known.get(&EstimateKey { process, stack: 0, work }) {
+            Some((count, ns)) => Some(*ns as f64 / *count as f64 * launches as f64),
+            None => {
+                self.unmeasured = self.unmeasured.saturating_add(launches);
+                None
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use gputrace_wire::call::{Detail, Launch};
 use gputrace_wire::cell::flag;
 
-use super::drawn::{WindowPlan, WindowSchedule};
+use super::drawn::{OutsideWindows, WindowPlan, WindowSchedule};
 use super::{Estimates, Estimation};
 use crate::aggregate::{Leaf, NO_DEVICE, StackKey, Stacks};
 use crate::model::definitions::Definitions;
@@ -70,7 +70,7 @@ struct HeldIntervals {
 fn run(run_ns: u64, step_ns: u64, seed: u64, coverage: &mut HeldIntervals) {
     const SITES: u32 = 25;
     let mut random = Draws(seed);
-    let plan = WindowPlan { on_ns: 10 * MS, mean_ns: 100 * MS, seed };
+    let plan = WindowPlan { on_ns: 10 * MS, mean_ns: 100 * MS, seed, outside: OutsideWindows::Whole };
     let mut schedule = WindowSchedule::new(plan, 0, 0);
     let base: Vec<f64> = (0..SITES).map(|_| 10_000.0 * (1.5 + random.normal()).exp()).collect();
     let (period, phase) = (20.0 + 40.0 * random.uniform(), random.uniform());
@@ -131,5 +131,110 @@ fn intervals_hold_in_a_thousand_runs() {
         // An interval that always holds because it is wide is worth nothing.
         assert!(coverage.error_shares / f64::from(coverage.runs) < 0.05, "{text}");
         assert!((coverage.unmeasured as f64) < 0.03 * coverage.untimed as f64, "{text}");
+    }
+}
+
+#[derive(Default, Debug)]
+struct HeldLines {
+    lines: u32,
+    times_hold: u32,
+    calls_hold: u32,
+    error_shares: f64,
+}
+
+/// A program whose 24 lines launch six kernels, each from four lines with a configuration in common. Some
+/// lines launch in each step, others in every third or by chance. Of launches outside of windows the stack is
+/// not known, or nothing but the kernel.
+fn run_without_stacks(run_ns: u64, step_ns: u64, seed: u64, outside: OutsideWindows, held: &mut HeldLines) {
+    const LINES: u32 = 24;
+    const KERNELS: u32 = 6;
+    let mut random = Draws(seed);
+    let plan = WindowPlan { on_ns: 10 * MS, mean_ns: 100 * MS, seed, outside };
+    let mut schedule = WindowSchedule::new(plan, 0, 0);
+    let base: Vec<f64> = (0..LINES).map(|_| 10_000.0 * (1.5 + 0.5 * random.normal()).exp()).collect();
+    let mut estimates = Estimates::new(&Stacks::default());
+    let definitions = Definitions::default();
+    let mut times = [(0.0, 0.0); LINES as usize];
+    let mut calls = [(0u64, 0u64); LINES as usize];
+    for step in 0..run_ns / step_ns {
+        let drift = 1.0 + 0.05 * (std::f64::consts::TAU * step as f64 / 37.0).sin();
+        for line in 0..LINES {
+            let launches = match line % 4 {
+                0 | 1 => 1,
+                2 => 3 * u64::from(step % 3 == 1),
+                _ => 2 * u64::from(random.uniform() < 0.4),
+            };
+            for launch in 0..launches {
+                let at_ns = step * step_ns + (u64::from(line) * 3 + launch) * step_ns / 80;
+                let ns = (base[line as usize] * drift * (1.0 + 0.03 * random.normal())).max(1.0) as u64;
+                let window = schedule.window(at_ns, at_ns + 3_000);
+                let (mut operation, mut key) = operation(line + 1, at_ns, ns, window);
+                let call = operation.call.as_mut().unwrap();
+                call.thread = 1 + line % 2;
+                let function = 1 + line % KERNELS;
+                call.detail = Detail::Launch(Launch {
+                    function,
+                    grid: [4, 1, 1],
+                    block: [64, 1, 1],
+                    ..Launch::default()
+                });
+                key = StackKey { thread: call.thread, leaf: Leaf::Kernel(function), ..key };
+                let (all, known) = (&mut times[line as usize], &mut calls[line as usize]);
+                all.0 += ns as f64;
+                known.0 += 1;
+                if window.is_some() {
+                    all.1 += ns as f64;
+                    known.1 += 1;
+                } else if outside == OutsideWindows::Counted {
+                    estimates.counted(1, function, StackKey { stack: 0, thread: 0, ..key });
+                    continue;
+                } else {
+                    (call.stack, call.flags) = (0, flag::UNTIMED | flag::UNSTACKED);
+                    key.stack = 0;
+                }
+                estimates.operation(&operation, key, &definitions);
+            }
+        }
+    }
+    let estimation = Estimation::new(&estimates);
+    assert_eq!(estimation.total().unmeasured, 0);
+    assert_eq!(estimation.total().calls_error.round(), 0.0);
+    // Whatever the lines get, a kernel's calls are those that were counted.
+    let by_kernel = estimation.sums(|row, kernels| kernels.push(row.key.leaf));
+    for kernel in 0..KERNELS {
+        let lines = (0..LINES).filter(|line| line % KERNELS == kernel);
+        let left: u64 = lines.map(|line| calls[line as usize]).map(|(all, known)| all - known).sum();
+        let of_kernel = by_kernel[&Leaf::Kernel(1 + kernel)];
+        assert_eq!((of_kernel.calls, of_kernel.calls_error.round()), (left, 0.0));
+    }
+    let mut placed = [0u64; LINES as usize];
+    for row in estimates.placed() {
+        placed[row.key.stack as usize - 1] += row.calls;
+    }
+    let by_line = estimation.sums(|row, stacks| stacks.push(row.key.stack));
+    for line in 0..LINES as usize {
+        let sum = by_line[&(line as u32 + 1)];
+        assert_eq!(sum.calls, placed[line]);
+        let (all, known) = times[line];
+        held.lines += 1;
+        held.times_hold += u32::from((known + sum.ns - all).abs() <= sum.error_ns);
+        held.error_shares += sum.error_ns / all;
+        let (all, known) = calls[line];
+        // Calls are whole numbers, so that they may be off by one in each row.
+        held.calls_hold += u32::from((known + sum.calls).abs_diff(all) as f64 <= sum.calls_error + 1.0);
+    }
+}
+
+#[test]
+fn intervals_of_lines_hold_where_launches_have_no_stack() {
+    for outside in [OutsideWindows::Unstacked, OutsideWindows::Counted] {
+        for (run_ns, step_ns, runs) in [(20_000 * MS, 50 * MS, 120), (20_000 * MS, 7_300_000, 80)] {
+            let mut held = HeldLines::default();
+            (0..runs).for_each(|seed| run_without_stacks(run_ns, step_ns, seed, outside, &mut held));
+            let share = |part: u32| f64::from(part) / f64::from(held.lines);
+            let text = format!("{outside:?}, steps of {step_ns} ns: {held:?}");
+            assert!(share(held.times_hold) >= 0.90 && share(held.calls_hold) >= 0.90, "{text}");
+            assert!(held.error_shares / f64::from(held.lines) < 0.4, "{text}");
+        }
     }
 }

@@ -1,12 +1,16 @@
 //! Sums what was timed and counts what was not, in bounded memory, for [`super::Estimation`].
 
 use gputrace_wire::call::Detail;
+use gputrace_wire::cell::flag;
 use gputrace_wire::definition::rung;
 use rustc_hash::FxHashMap;
 
 use super::key::{EstimateKey, KeyWork};
 use super::key_sums::KeySums;
+use super::launch_sites::{LaunchSites, Unplaced};
+use super::placement::{self, PlacedRow};
 use super::sampled_windows::SampledWindows;
+use super::units::Units;
 use crate::aggregate::bounded::Bounded;
 use crate::aggregate::{Leaf, MANY_STREAMS, StackKey, Stacks};
 use crate::model::definitions::Definitions;
@@ -33,6 +37,8 @@ pub struct Estimates {
     pub(super) untimed: Bounded<(StackKey, u32), u64, ROWS_MAX>,
     /// The cells of a graph's nodes, by that of its launches.
     pub(super) nodes: FxHashMap<EstimateKey, Vec<u32>>,
+    /// Where launches were made, and those of which that is not known.
+    pub(super) launches: LaunchSites,
     /// Operations and their time before device times were first switched off, by process, stack and leaf.
     pub(super) before: FxHashMap<(u32, u32, Leaf), (u64, u64)>,
     /// Windows of one unit, as a power of two.
@@ -96,6 +102,14 @@ impl Estimates {
             let (number, is_triggered) = (call.window >> 1, call.window & 1 != 0);
             self.windows.operation(call.process, number, is_triggered, is_timed);
         }
+        if let Detail::Launch(launch) = &call.detail
+            && !is_timed
+            && call.flags & flag::UNSTACKED != 0
+        {
+            let shape = Some((launch.grid, launch.block));
+            self.unplaced(Unplaced { key, function: launch.function, shape }, 1);
+            return;
+        }
         let cell = EstimateKey::of(operation, call);
         let number = cell.and_then(|cell| self.cell(cell));
         let Some((cell, number)) = cell.zip(number) else {
@@ -114,6 +128,9 @@ impl Estimates {
             self.windows.operation(call.process, window.number, false, true);
         }
         let is_first = self.sample(number, window, timing.duration_ns);
+        if call.window != 0 {
+            self.launch_in_window(call, window, timing.duration_ns, key);
+        }
         if is_first {
             if let Some((_, known)) = self.cells.get_mut(number as usize) {
                 known.row = Some(key);
@@ -121,6 +138,37 @@ impl Estimates {
             if let KeyWork::Node { graph, .. } = cell.work {
                 self.nodes.entry(cell.launches(graph)).or_default().push(number);
             }
+        }
+    }
+
+    /// Counts launches of which nothing is known but their kernel and stream, which `key` has.
+    pub fn counted(&mut self, launches: u64, function: u32, key: StackKey) {
+        self.unplaced(Unplaced { key, function, shape: None }, launches);
+    }
+
+    fn unplaced(&mut self, unplaced: Unplaced, launches: u64) {
+        if !self.launches.add_unplaced(unplaced, launches) {
+            self.beyond = self.beyond.saturating_add(launches);
+        }
+    }
+
+    /// Launches without a stack, divided among the sites where they probably were made.
+    pub fn placed(&self) -> Vec<PlacedRow> {
+        placement::divided(&self.launches, &mut Vec::new(), &mut Vec::new(), &mut Units::default())
+    }
+
+    fn launch_in_window(&mut self, call: &HostCall, window: CallWindow, ns: u64, key: StackKey) {
+        let Detail::Launch(launch) = &call.detail else { return };
+        let unit = window.number >> self.halvings;
+        let Some(sums) = self.launches.site(call, launch) else { return };
+        sums.row.get_or_insert(key);
+        if window.is_scheduled {
+            self.unit_sums += usize::from(sums.add(unit, ns));
+            if self.unit_sums > UNIT_SUMS_MAX {
+                self.halve();
+            }
+        } else {
+            sums.other = (sums.other.0 + 1, sums.other.1.saturating_add(ns));
         }
     }
 
@@ -172,7 +220,9 @@ impl Estimates {
         while self.unit_sums > UNIT_SUMS_MAX / 4 * 3 && self.halvings < HALVINGS_MAX {
             self.halvings += 1;
             self.cells.iter_mut().for_each(|(_, cell)| cell.halve());
-            self.unit_sums = self.cells.iter().map(|(_, cell)| cell.units.len()).sum();
+            self.launches.halve();
+            let of_cells: usize = self.cells.iter().map(|(_, cell)| cell.units.len()).sum();
+            self.unit_sums = of_cells + self.launches.unit_sums();
         }
     }
 

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use gputrace_wire::call::Detail;
 use gputrace_wire::caller::Caller;
-use gputrace_wire::cell::flag;
+use gputrace_wire::cell::{flag, kind};
 use rustc_hash::FxHashSet;
 
-use super::drawn::{DrawnWindows, WindowPlan};
+use super::drawn::{DrawnWindows, OutsideWindows, WindowPlan};
 use crate::batch::{DeviceSamples, ProcessBegin, SessionBegin};
 use crate::model::Counts;
 use crate::model::block::BlockEvent;
+use crate::model::counted::CountedLaunches;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation, Verdict, What};
@@ -40,6 +41,11 @@ impl<S: Sink> Windowed<S> {
     }
 }
 
+fn lose_stack(call: &mut HostCall) {
+    call.flags |= flag::UNSTACKED;
+    call.stack = 0;
+}
+
 impl<S: Sink> Sink for Windowed<S> {
     const JUDGES: bool = S::JUDGES;
 
@@ -54,8 +60,17 @@ impl<S: Sink> Sink for Windowed<S> {
 
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         let mut call = call.clone();
-        if let Detail::GraphLaunch { .. } = call.detail {
+        let outside = self.windows.plan().outside;
+        let records_less = outside != OutsideWindows::Whole && call.kind == kind::LAUNCH;
+        let is_plain = call.status == 0 && call.flags & flag::CAPTURED == 0;
+        if matches!(call.detail, Detail::GraphLaunch { .. }) || records_less && is_plain {
             self.windows.mark(&mut call);
+        }
+        if records_less && is_plain && call.window == 0 {
+            if outside == OutsideWindows::Counted {
+                return;
+            }
+            lose_stack(&mut call);
         }
         self.sink.host_call(&call, definitions);
     }
@@ -73,7 +88,40 @@ impl<S: Sink> Sink for Windowed<S> {
             operation.what = What::Graph;
             operation.verdict = Verdict::None;
         }
+        let outside = self.windows.plan().outside;
+        if let Some(call) = operation.call.as_mut().filter(|call| call.window == 0 && !is_node)
+            && let (Detail::Launch(launch), What::Kernel(kernel)) = (&call.detail, operation.what)
+        {
+            match outside {
+                OutsideWindows::Whole => {}
+                OutsideWindows::Unstacked => lose_stack(call),
+                OutsideWindows::Counted => {
+                    let counted = CountedLaunches {
+                        process: operation.process,
+                        function: launch.function,
+                        kernel,
+                        stream: call.stream,
+                        device: operation.device,
+                        begin_ns: call.start_ns,
+                        end_ns: call.start_ns.saturating_add(call.duration_ns),
+                        launches: 1,
+                    };
+                    self.counts.entry(operation.process).or_default().counted_launches(1);
+                    self.sink.counted(&counted, definitions);
+                    return;
+                }
+            }
+        }
         self.pass_on(&operation, definitions);
+    }
+
+    fn counted(&mut self, launches: &CountedLaunches, definitions: &Definitions) {
+        self.counts.entry(launches.process).or_default().counted_launches(launches.launches);
+        self.sink.counted(launches, definitions);
+    }
+
+    fn stream_ends(&mut self) {
+        self.sink.stream_ends();
     }
 
     fn block(&mut self, event: &BlockEvent, definitions: &Definitions) {

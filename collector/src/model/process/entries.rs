@@ -6,6 +6,7 @@ use gputrace_wire::caller::{Caller, CallerEntry};
 use gputrace_wire::cell::{Cell, flag, kind};
 use gputrace_wire::clock::Anchor;
 use gputrace_wire::clock::mark::{DeviceTimes, EpochBegin, Recording, ThreadBegin};
+use gputrace_wire::counted::Counted;
 use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph};
 use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
@@ -101,6 +102,7 @@ impl ProcessState {
                 };
                 self.block(ring, at_ns, BlockWhat::Switched { is_on: switched.is_on }, sink);
             }
+            kind::COUNTED => self.counted(&Counted::from_cell(first), sink),
             kind::THREAD_BEGIN => {
                 self.leave_ranges(ring, sink);
                 ring.thread = ThreadBegin::from_cell(first).thread;
@@ -163,6 +165,7 @@ impl ProcessState {
             ring.repeated = seen.saturating_sub(position);
             self.lose(Loss::LostWithCollector, position.saturating_sub(seen));
         }
+        self.began_before |= !self.resumed && position > 0;
         ring.position = position;
     }
 

@@ -143,3 +143,45 @@ fn flamegraph_has_the_estimate_and_marks_what_is_uncertain() {
     let svg = Flame::new(&totals, &aggregates).svg();
     assert!(!svg.contains("unsure") && !svg.contains('±') && !svg.contains("estimated"));
 }
+
+/// Launches without a stack are where others of their kernel were, and nowhere else.
+#[test]
+fn lines_have_launches_without_a_stack() {
+    let batches = batches();
+    let (totals, aggregates) = full(&batches);
+    let truth = Report::new(&totals, &aggregates);
+    for (plan, is_counted) in [("1ms/10ms,7,stacks", false), ("1ms/10ms,7,counts", true)] {
+        let (totals, aggregates) = in_windows(&batches, plan);
+        let report = Report::new(&totals, &aggregates);
+        assert_eq!(report.counts.executed_operations, truth.counts.executed_operations, "{plan}");
+        assert_eq!(report.counts.launches, truth.counts.launches, "{plan}");
+        let (unstacked, counted) = (report.counts.unstacked_launches, report.counts.counted_launches);
+        assert_eq!((unstacked > 50_000, counted > 50_000), (!is_counted, is_counted), "{plan}");
+        for kernel in &report.kernels {
+            let known = truth.kernels.iter().find(|known| known.full_name == kernel.full_name).unwrap();
+            assert_eq!((kernel.calls, kernel.estimate.unwrap().calls_error), (known.calls, 0), "{plan}");
+        }
+        let calls = |report: &Report| report.lines.iter().map(|line| line.charged_calls).sum::<u64>();
+        // The kernel that ran once was in no window: nobody knows where it was launched.
+        assert_eq!((report.no_line.calls, truth.no_line.calls), (1, 0), "{plan}");
+        assert_eq!(calls(&report) + 1, calls(&truth), "{plan}");
+        for line in truth.lines.iter().filter(|line| line.charged_calls > 1) {
+            let ours = report.lines.iter().find(|ours| ours.location == line.location).unwrap();
+            assert!(ours.charged_calls.abs_diff(line.charged_calls) * 20 < line.charged_calls, "{plan}");
+            let (Some(ours_ns), Some(true_ns)) = (ours.charged_time_ns(), line.charged_ns) else { continue };
+            assert!(ours_ns.abs_diff(true_ns) * 20 < true_ns, "{plan}: {}", line.location.text());
+        }
+        let all = report.estimate.as_ref().unwrap();
+        let sum = |times: Vec<Option<u64>>| times.into_iter().flatten().sum::<u64>();
+        let lines = sum(report.lines.iter().map(|line| line.charged_time_ns()).collect());
+        assert!(lines.abs_diff(all.time.total_ns) < 20, "{plan}: {lines} {all:?}");
+        let threads =
+            sum(report.threads.iter().map(|thread| thread.estimate.map(|of| of.total_ns)).collect());
+        assert!(threads.abs_diff(all.time.total_ns) < 20, "{plan}: {threads} {all:?}");
+        let flame = Flame::new(&totals, &aggregates);
+        assert!(flame.total_ns().abs_diff(all.time.total_ns) < 40, "{plan}: {}", flame.total_ns());
+        let text = report.to_text(&TextOptions::default());
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(" launches without a stack, of which "), "{text}");
+    }
+}
