@@ -86,8 +86,8 @@ pub fn in_libc(name: &CStr) -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// The name's definition in the objects of the loader's list that `is_wanted` accepts by their file names; how
-/// many have one, and the first. Takes no lock and no descriptor: for code that runs under a lock of the
+/// The name's definition in the objects of the loader's list that `is_wanted` accepts by their file names:
+/// how many have one, and the first. Takes no lock and no descriptor: for code that runs under a lock of the
 /// program's, where nothing else is left. The list is not read while the loader is changing it; objects
 /// that `is_wanted` accepts must never be unloaded.
 pub fn in_listed(name: &CStr, is_wanted: fn(&[u8]) -> bool) -> (usize, *mut c_void) {

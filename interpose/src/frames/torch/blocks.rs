@@ -8,8 +8,9 @@
 //!
 //! The allocator holds its lock during the call. Another thread may hold the loader's lock and wait for that
 //! one (a library that allocates memory of a device while it is loaded), so the loader is not asked here:
-//! PyTorch's function is found by [`mapped_images`], or else in the loader's list, once per call site. The allocator of the host's memory
-//! calls the same function, while PyTorch's profiler runs; these calls are passed on only.
+//! PyTorch's function is found by [`mapped_images`], or else in the loader's list, once per call site. The
+//! allocator of the host's memory calls the same function, while PyTorch's profiler runs; these calls are
+//! passed on only.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
@@ -172,8 +173,8 @@ fn search(caller: *const c_void) -> Result<*mut c_void, &'static [u8]> {
     if !mapped.is_null() && mapped != own() {
         return Ok(mapped);
     }
-    // Without a free descriptor there is no list of mappings; and a file that was opened by a link has another
-    // name there, while the loader's list has the link's. PyTorch is never unloaded.
+    // Without a free descriptor there is no list of mappings; and a file that was opened by a link has
+    // another name there, while the loader's list has the link's. PyTorch is never unloaded.
     match libc_symbols::in_listed(SYMBOL, |file| file.starts_with(b"libc10")) {
         (1, found) if found != own() => Ok(found),
         (0 | 1, _) => Err(b"no library whose name begins with libc10 has their function"),
