@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::error::GpuMonitorError;
 use crate::metrics::GpuMetrics;
 use crate::rounds;
-use crate::subscription::{Recipient, Subscription};
+use crate::subscription::{Recipient, Subscription, Wanted};
 use crate::worker::{Command, Seat};
 
 /// A device and its own thread, which ends once nobody uses them.
@@ -38,15 +38,16 @@ impl GpuMonitorHandle {
     pub(crate) fn begin(
         device: &Arc<InUse>,
         interval: Duration,
+        wanted: Wanted,
         answer_limit: Duration,
         recipient: Recipient,
     ) -> GpuMonitorHandle {
         static IDS: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only uniqueness matters.
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        let subscription = Subscription::new(id, interval, answer_limit, recipient.clone());
+        let subscription = Subscription::new(id, interval, wanted, answer_limit, recipient.clone());
         if !device.seat.subscribe(subscription) {
-            recipient.deliver(GpuMetrics::failed(device.seat.shared.device_index, ended()));
+            recipient.deliver(Box::new(GpuMetrics::failed(device.seat.shared.device_index, ended())));
         }
         rounds::notify();
         GpuMonitorHandle { id, recipient, device: Arc::clone(device) }

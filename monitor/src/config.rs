@@ -18,18 +18,21 @@ pub struct MonitorConfig {
     /// changes. Each sample has the multiprocessors' clock, and while it or they change, why clocks are
     /// lowered.
     pub load_interval: Duration,
+    /// Between two readings of the multiprocessors' clock where it has not changed for five readings.
+    pub clock_interval: Duration,
     /// Between two readings of temperatures and fan, and of why clocks are lowered where that has not changed
     /// for five readings. Memory that has not changed is read half as often, which takes NVIDIA's driver
-    /// longer; other clocks, the performance state and the video engines' utilisation a quarter as often, the
-    /// link a fiftieth.
+    /// longer; other clocks, the performance state and the video engines' utilisation a quarter as often, and
+    /// a tenth where none of them changes; the link a fiftieth.
     pub sensor_interval: Duration,
     /// Between two readings of what takes a driver long (PCIe throughput: over 20 ms each way); `None`:
     /// never.
     pub slow_interval: Option<Duration>,
-    /// Between two readings of the counters of errors and of lowered clocks, where slow things are read.
+    /// Between two readings of the counters of errors, where slow things are read; those of lowered clocks
+    /// are read with PCIe throughput, and no more often than these.
     pub counters_interval: Duration,
-    /// Between two lists of the processes; their utilisation is read an eighth as often, where slow things
-    /// are read.
+    /// Between two lists of the processes while they or the device's memory change, and half as often
+    /// otherwise. Their utilisation is read a twelfth as often, where slow things are read and there are any.
     pub process_interval: Duration,
     /// Between two readings of the energy counter, which takes NVIDIA's driver 3 ms of processor time.
     pub energy_interval: Duration,
@@ -51,9 +54,10 @@ impl Default for MonitorConfig {
             trace_exporter: TraceExporter::None,
             dashboard_refresh: Duration::from_millis(500),
             load_interval: Duration::from_millis(500),
+            clock_interval: Duration::from_millis(500),
             sensor_interval: Duration::from_millis(500),
-            slow_interval: Some(Duration::from_secs(30)),
-            counters_interval: Duration::from_secs(10),
+            slow_interval: Some(Duration::from_secs(60)),
+            counters_interval: Duration::from_secs(30),
             process_interval: Duration::from_secs(5),
             energy_interval: Duration::from_secs(60),
             processes: true,

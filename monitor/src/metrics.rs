@@ -59,6 +59,26 @@ impl GpuMetrics {
         }
     }
 
+    /// The sample of that moment, if nothing was read since this one: its values are older by then.
+    pub fn repeated(&self, now: Instant) -> Box<GpuMetrics> {
+        let mut sample = Box::new(self.clone());
+        sample.grow_older(now);
+        (sample.timestamp, sample.wall_time) = (now, SystemTime::now());
+        sample
+    }
+
+    /// Ages are as of now, and no longer as of the sample's time.
+    pub fn grow_older(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.timestamp);
+        let ages = [
+            Some(&mut self.memory.age),
+            self.thermal.as_mut().map(|thermal| &mut thermal.age),
+            self.pcie.as_mut().map(|pcie| &mut pcie.throughput_age),
+            Some(&mut self.processes_age),
+        ];
+        ages.into_iter().flatten().flatten().for_each(|age| *age += passed);
+    }
+
     /// The sample of a device that cannot be read now.
     pub fn failed(device_index: u32, problem: GpuMonitorError) -> GpuMetrics {
         GpuMetrics { problem: Some(problem), ..GpuMetrics::empty(device_index) }
@@ -183,5 +203,25 @@ fn words<S: serde::Serializer>(problem: &Option<GpuMonitorError>, serializer: S)
     match problem {
         Some(problem) => serializer.collect_str(problem),
         None => serializer.serialize_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_sample_has_the_same_values_and_they_are_older() {
+        let age = Some(Duration::from_secs(3));
+        let mut first = GpuMetrics::empty(1);
+        first.memory = GpuMemoryMetrics { used: Some(7), age, ..GpuMemoryMetrics::default() };
+        first.thermal = Some(GpuThermalMetrics { age, ..GpuThermalMetrics::default() });
+        first.pcie = Some(GpuPcieMetrics { throughput_age: age, ..GpuPcieMetrics::default() });
+        let later = first.timestamp + Duration::from_secs(2);
+        let second = first.repeated(later);
+        assert_eq!((second.timestamp, second.memory.used, second.device_index), (later, Some(7), 1));
+        let older = Some(Duration::from_secs(5));
+        assert_eq!((second.memory.age, second.thermal.unwrap().age), (older, older));
+        assert_eq!((second.pcie.unwrap().throughput_age, second.processes_age), (older, None));
     }
 }

@@ -15,7 +15,7 @@ use crate::inventory::Inventory;
 use crate::metrics::GpuMetrics;
 use crate::rounds;
 use crate::source::Backend;
-use crate::subscription::Recipient;
+use crate::subscription::{Recipient, Wanted};
 use crate::worker::{self, Command, Seat, Shared};
 
 /// Reads one device. Can be shared between threads.
@@ -69,8 +69,8 @@ impl GpuMonitor {
         let used = Arc::new(InUse { seat, commands });
         let background = config.background_collection.then(|| {
             let keeps = Arc::clone(&shared);
-            let recipient = Recipient::new(Box::new(move |sample| keeps.keep(sample)));
-            GpuMonitorHandle::begin(&used, config.poll_interval, config.answer_limit, recipient)
+            let recipient = Recipient::new(Box::new(move |sample| keeps.keep(*sample)));
+            GpuMonitorHandle::begin(&used, config.poll_interval, Wanted::All, config.answer_limit, recipient)
         });
         let config = config.clone();
         Ok(GpuMonitor { device: device.clone(), config, used, shared, _background: background })
@@ -90,13 +90,14 @@ impl GpuMonitor {
         }
         let (answer, sample) = mpsc::sync_channel(1);
         self.used.commands.send(Command::Sample(answer)).map_err(|_| ended())?;
-        sample.recv_timeout(limit).unwrap_or_else(|error| match error {
+        let sample = sample.recv_timeout(limit).unwrap_or_else(|error| match error {
             RecvTimeoutError::Disconnected => Err(ended()),
             RecvTimeoutError::Timeout => {
                 let subject = format!("device {}", self.device.index);
                 Err(GpuMonitorError::NoAnswer { subject, waited: limit })
             }
-        })
+        });
+        sample.map(|sample| *sample)
     }
 
     /// Calls `callback` with a sample each interval (1 ms at least) until the handle is dropped. A device
@@ -107,15 +108,34 @@ impl GpuMonitor {
         interval: Duration,
         callback: impl Fn(GpuMetrics) + Send + 'static,
     ) -> GpuMonitorHandle {
+        self.begin(interval, Wanted::All, callback)
+    }
+
+    /// The same without samples that only repeat the last one, since nothing was to be read for them: for who
+    /// looks at the latest sample now and then. While a device is steady, few are left.
+    pub fn start_changes(
+        &self,
+        interval: Duration,
+        callback: impl Fn(GpuMetrics) + Send + 'static,
+    ) -> GpuMonitorHandle {
+        self.begin(interval, Wanted::Changing, callback)
+    }
+
+    fn begin(
+        &self,
+        interval: Duration,
+        wanted: Wanted,
+        callback: impl Fn(GpuMetrics) + Send + 'static,
+    ) -> GpuMonitorHandle {
         let (keeps_all, shared) = (self.shared.keeps_all, Arc::clone(&self.shared));
-        let recipient = Recipient::new(Box::new(move |sample: GpuMetrics| {
+        let recipient = Recipient::new(Box::new(move |sample: Box<GpuMetrics>| {
             if keeps_all {
-                shared.keep(sample.clone());
+                shared.keep(GpuMetrics::clone(&sample));
             }
-            callback(sample);
+            callback(*sample);
         }));
         let limit = self.config.answer_limit;
-        GpuMonitorHandle::begin(&self.used, interval, limit, recipient)
+        GpuMonitorHandle::begin(&self.used, interval, wanted, limit, recipient)
     }
 
     /// The samples of that long until now, oldest first, at most [`MonitorConfig::history_size`]: those of

@@ -18,8 +18,9 @@ use crate::worker::{Command, Seat, Taken};
 
 /// A round that waits for one device for so long is stuck.
 const STUCK: Duration = Duration::from_millis(200);
-/// Between two looks whether a round is stuck.
-const LOOKS_EVERY: Duration = Duration::from_millis(500);
+/// Between two looks whether a round is stuck: longer than between two readings of a steady device, which put
+/// the look off.
+const LOOKS_EVERY: Duration = Duration::from_millis(600);
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// How long a thread without anything to sample sleeps; it is woken when there is something.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -206,9 +207,10 @@ fn look(alarm: &Alarm) {
                 state.generation -= 1;
             }
         }
+        let is_in_call = state.in_call.is_some();
         let seats: Vec<Arc<Seat>> = state.devices.iter().filter_map(|device| device.seat.upgrade()).collect();
         drop(state);
-        let mut pause = LOOKS_EVERY;
+        let mut pause = if is_in_call { STUCK } else { LOOKS_EVERY };
         for seat in seats {
             if let Some(limit) = seat.report_hang() {
                 pause = pause.min(limit.max(PAUSE_MIN) / 2);

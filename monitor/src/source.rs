@@ -1,5 +1,7 @@
 //! What a backend offers: its devices, and samples of one of them.
 
+use std::time::Instant;
+
 use crate::config::MonitorConfig;
 use crate::device::{DeviceLink, GpuDeviceInfo};
 use crate::error::GpuMonitorError;
@@ -7,10 +9,16 @@ use crate::metrics::GpuMetrics;
 
 /// A device that is being read, by one thread at a time. Every call may hang.
 pub trait Source: Send {
-    fn sample(&mut self) -> Result<GpuMetrics, GpuMonitorError>;
+    /// In a box, since it is handed on several times and a copy costs more than an allocation.
+    fn sample(&mut self) -> Result<Box<GpuMetrics>, GpuMonitorError>;
 
     /// Somebody asks for a sample now: what is read less often while it does not change is read with it.
     fn hurry(&mut self) {}
+
+    /// Until when samples only repeat the last one, since nothing is due to be read.
+    fn repeats_until(&self) -> Option<Instant> {
+        None
+    }
 
     /// Whether [`Source::read_slow`] has something to read.
     fn is_slow_due(&self) -> bool {

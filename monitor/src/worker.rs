@@ -13,7 +13,7 @@ use crate::subscription::{Recipient, Subscription};
 
 /// A request to a device's thread.
 pub enum Command {
-    Sample(SyncSender<Result<GpuMetrics, GpuMonitorError>>),
+    Sample(SyncSender<Result<Box<GpuMetrics>, GpuMonitorError>>),
     /// Take the sample that is due.
     Take,
     /// Read what takes long, if it is due.
@@ -42,6 +42,8 @@ struct State {
 impl Shared {
     pub fn new(device_index: u32, history_size: usize, keeps_all: bool) -> Shared {
         let history = Mutex::new(History::new(history_size));
+        // A history that keeps nothing gets no copies.
+        let keeps_all = keeps_all && history_size > 0;
         Shared { device_index, history, keeps_all, state: Mutex::default() }
     }
 
@@ -150,13 +152,15 @@ impl Seat {
     fn take_by(&self, mut source: MutexGuard<'_, Box<dyn Source>>) -> Taken {
         let sample = read(source.as_mut(), &self.shared);
         let slow_is_due = source.is_slow_due();
+        let repeats_until = source.repeats_until();
         drop(source);
-        let sample = sample.unwrap_or_else(|problem| GpuMetrics::failed(self.shared.device_index, problem));
+        let sample =
+            sample.unwrap_or_else(|problem| Box::new(GpuMetrics::failed(self.shared.device_index, problem)));
         let (now, mut missed) = (Instant::now(), 0);
         // Most devices have one recipient: a list of the others then takes no memory.
         let (mut last, mut others) = (None::<Recipient>, Vec::new());
         for subscription in self.subscriptions().iter_mut() {
-            if subscription.take_due(now, &mut missed) {
+            if subscription.take_due(now, repeats_until, &mut missed) {
                 others.extend(last.replace(subscription.recipient.clone()));
             }
         }
@@ -207,7 +211,7 @@ impl Seat {
             }
         }
         for (recipient, problem) in waiting {
-            recipient.deliver(GpuMetrics::failed(self.shared.device_index, problem));
+            recipient.deliver(Box::new(GpuMetrics::failed(self.shared.device_index, problem)));
         }
         shortest
     }
@@ -247,16 +251,16 @@ pub fn run(seat: &Seat, commands: &Receiver<Command>, notify: fn()) {
 }
 
 /// A sample that knows how long it took.
-fn read(source: &mut dyn Source, shared: &Shared) -> Result<GpuMetrics, GpuMonitorError> {
+fn read(source: &mut dyn Source, shared: &Shared) -> Result<Box<GpuMetrics>, GpuMonitorError> {
     let begin = Instant::now();
     let mut sample = shared.busy(|| source.sample())?;
     sample.read_time = Some(begin.elapsed());
     Ok(sample)
 }
 
-fn or_failed(sample: &Result<GpuMetrics, GpuMonitorError>, device_index: u32) -> GpuMetrics {
+fn or_failed(sample: &Result<Box<GpuMetrics>, GpuMonitorError>, device_index: u32) -> GpuMetrics {
     match sample {
-        Ok(sample) => sample.clone(),
+        Ok(sample) => GpuMetrics::clone(sample),
         Err(problem) => GpuMetrics::failed(device_index, problem.clone()),
     }
 }

@@ -379,6 +379,34 @@ fn reasons_are_read_again_when_the_clock_changes() {
     assert_eq!(lowered.1, Some(ThrottleReasons::POWER_CAP));
 }
 
+#[test]
+fn samples_that_repeat_the_last_one_are_left_out_where_only_changes_are_wanted() {
+    let count = |script: &str| {
+        let fake = Fake::new(script);
+        let every = Duration::from_millis(200);
+        let config = MonitorConfig {
+            load_interval: every,
+            clock_interval: every,
+            process_interval: every,
+            slow_interval: None,
+            ..config_at(&fake, every)
+        };
+        let monitor = fake.inventory().monitor(0, &config).unwrap();
+        let (sender, samples) = mpsc::channel();
+        let handle = monitor.start_changes(Duration::from_millis(10), move |sample| {
+            let _ = sender.send(sample);
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        handle.stop();
+        samples.iter().count()
+    };
+    // Some more at first, to find out that nothing changes.
+    let steady = count(DEVICE);
+    assert!((5..=25).contains(&steady), "{steady} for five a second");
+    let changing = count(&DEVICE.replace("sm = 1965", "sm = 0..100000/100s"));
+    assert!(changing > 50, "{changing} for a hundred, since the clock changes all the time");
+}
+
 /// Whatever does not change is read that seldom.
 fn config_at(fake: &Fake, sensor_interval: Duration) -> MonitorConfig {
     MonitorConfig { sensor_interval, ..fake.config() }

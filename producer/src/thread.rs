@@ -62,6 +62,8 @@ pub struct Slot {
     /// Whether the thread may be made to wait while its ring is full: the program's threads may, ours may
     /// not.
     may_wait: Shared<bool>,
+    /// Whether the thread holds a lock of the program's, so that it does not wait in any case.
+    holds_lock: Shared<bool>,
     /// The session generation for which the thread has a ring, has written its id to it and has [caught
     /// up](Callbacks::catch_up); else [`NONE`].
     generation: Generation,
@@ -271,6 +273,14 @@ impl Slot {
         fits
     }
 
+    /// What `body` writes is dropped and counted where the ring is full, even if the user asked for waiting:
+    /// the thread holds a lock of the program's, which other threads may need.
+    pub fn without_waiting(&self, body: impl FnOnce()) {
+        self.holds_lock.set(true);
+        body();
+        self.holds_lock.set(false);
+    }
+
     /// Writes `ahead`, on which the next entry of `cells` cells depends, if both fit together. Otherwise
     /// writes nothing and counts the next entry as dropped.
     pub fn emit_ahead(&self, session: &'static Session, ahead: &[Cell], cells: usize) -> bool {
@@ -310,7 +320,7 @@ impl Slot {
     #[cold]
     #[inline(never)]
     fn waited_for_space(&self, session: &'static Session, cells: usize) -> bool {
-        if !on_full::waits() || !self.may_wait.get() {
+        if !on_full::waits() || !self.may_wait.get() || self.holds_lock.get() {
             return false;
         }
         let Some(header) = self.header.get() else { return false };

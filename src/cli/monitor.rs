@@ -33,9 +33,11 @@ const DRAIN: Duration = Duration::from_secs(5);
 const QUEUE: usize = 4096;
 /// Between two looks whether a signal asked for the end, where something else is waited for.
 const LOOKS_EVERY: Duration = Duration::from_millis(500);
-/// How long a wait is that a signal ends. Each ends in a wake-up, which costs as much as half a sample; not
-/// longer, since metrics are sent in between.
+/// How long a wait is that a signal ends, where metrics are sent in between and where nothing else is to be
+/// done. Each ends in a wake-up, which costs as much as half a sample; not longer, since a signal just before
+/// it is seen afterwards only.
 const SLEEPS: Duration = Duration::from_secs(2);
+const SLEEPS_LONG: Duration = Duration::from_secs(5);
 
 pub fn command() -> Command {
     Command::new("monitor")
@@ -80,8 +82,12 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let (address, url) = (matches.get_one::<SocketAddr>("prometheus"), matches.get_one::<String>("otlp"));
     let writes = matches.get_flag("json-lines") || (address.is_none() && url.is_none());
     signals::hear_the_end();
-    let config =
-        MonitorConfig { poll_interval: interval, background_collection: false, ..MonitorConfig::default() };
+    let config = MonitorConfig {
+        poll_interval: interval,
+        background_collection: false,
+        history_size: 0,
+        ..MonitorConfig::default()
+    };
     let inventory = Inventory::read(&config);
     if inventory.devices.is_empty() {
         return Err(devices::no_device(&inventory.problems));
@@ -151,13 +157,18 @@ impl Sampling {
                 }
             };
             let (latest, sender, unwritten) = (Arc::clone(latest), sender.clone(), Arc::clone(&unwritten));
-            handles.push(monitor.start_background(interval, move |sample: GpuMetrics| {
-                if writes && sender.try_send(sample.clone()).is_err() {
-                    // Relaxed: a count, which guards nothing else.
-                    unwritten.fetch_add(1, Ordering::Relaxed);
-                }
-                latest.set(sample);
-            }));
+            handles.push(if writes {
+                monitor.start_background(interval, move |sample: GpuMetrics| {
+                    if sender.try_send(sample.clone()).is_err() {
+                        // Relaxed: a count, which guards nothing else.
+                        unwritten.fetch_add(1, Ordering::Relaxed);
+                    }
+                    latest.set(sample);
+                })
+            } else {
+                // Who asks for the page gets the latest one.
+                monitor.start_changes(interval, move |sample| latest.set(sample))
+            });
             monitors.push(monitor);
         }
         if monitors.is_empty() {
@@ -187,12 +198,13 @@ fn wait_for_end(
     written: Option<&Receiver<io::Result<()>>>,
     sending: &mut Option<HardwareSending>,
 ) -> Result<(), Failure> {
+    let sleeps = if sending.is_some() { SLEEPS } else { SLEEPS_LONG };
     while !signals::is_end_wanted() {
         if let Some(sending) = sending {
             sending.send_if_due();
         }
         let Some(written) = written else {
-            signals::sleep(SLEEPS);
+            signals::sleep(sleeps);
             continue;
         };
         match written.recv_timeout(LOOKS_EVERY) {
@@ -203,7 +215,7 @@ fn wait_for_end(
             }
             Err(RecvTimeoutError::Timeout) => {}
             // Nothing is written.
-            Ok(Ok(())) | Err(RecvTimeoutError::Disconnected) => signals::sleep(SLEEPS),
+            Ok(Ok(())) | Err(RecvTimeoutError::Disconnected) => signals::sleep(sleeps),
         }
     }
     Ok(())

@@ -27,8 +27,11 @@ const END_LIMIT: Duration = Duration::from_millis(500);
 /// Between two readings of the energy counter, each of which takes a driver 3 ms of processor time. It is
 /// also read when the sampling of a device begins and ends.
 const ENERGY_INTERVAL: Duration = Duration::from_secs(10);
-/// PCIe throughput and throttle counters, where they are asked for.
+/// PCIe throughput, and the counters of errors and of lowered clocks, where they are asked for.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
+const COUNTERS_INTERVAL: Duration = Duration::from_secs(10);
+/// The multiprocessors' clock while it does not change: it explains what was slow.
+const CLOCK_INTERVAL: Duration = Duration::from_millis(200);
 
 enum Command {
     Begin(DeviceIdentity),
@@ -172,7 +175,9 @@ impl Work {
             background_collection: false,
             history_size: 0,
             slow_interval: self.request.slow.then_some(SLOW_INTERVAL),
+            counters_interval: COUNTERS_INTERVAL,
             load_interval: self.request.interval.unwrap_or_default(),
+            clock_interval: CLOCK_INTERVAL,
             energy_interval: ENERGY_INTERVAL,
             processes: false,
             ..MonitorConfig::default()

@@ -1,6 +1,7 @@
 //! The latest sample of each device.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use gputrace_monitor::{GpuDeviceInfo, GpuMetrics};
 
@@ -25,9 +26,11 @@ impl Latest {
         }
     }
 
-    /// Each device with its sample, if there is one already.
+    /// Each device with its sample, if there is one already. Ages of its values are as of now.
     pub fn all(&self) -> Vec<(&GpuDeviceInfo, Option<GpuMetrics>)> {
-        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
-        self.devices.iter().zip(samples.iter().cloned()).collect()
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let now = Instant::now();
+        samples.iter_mut().flatten().for_each(|sample| sample.grow_older(now));
+        self.devices.iter().zip(samples).collect()
     }
 }

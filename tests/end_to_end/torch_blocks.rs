@@ -206,6 +206,27 @@ fn first_block_comes_while_another_thread_loads_a_library() {
     }
 }
 
+/// PyTorch's own profiler loses nothing, whether or not blocks are recorded.
+#[test]
+fn function_is_found_without_a_free_descriptor_and_behind_a_link() {
+    if !python("torch_blocks::function_is_found_without_a_free_descriptor_and_behind_a_link") {
+        return;
+    }
+    let linked = Folder::new();
+    let files = linked.path().join("files");
+    fs::create_dir(&files).unwrap();
+    fs::copy(allocator(&[]).join("libc10.so"), files.join("other_name.so")).unwrap();
+    std::os::unix::fs::symlink("files/other_name.so", linked.path().join("libc10.so")).unwrap();
+    fs::copy(allocator(&[]).join("libc10_cuda.so"), linked.path().join("libc10_cuda.so")).unwrap();
+    for options in [&["--memory", "blocks"][..], &[]] {
+        let (traced, said) = traced(options, "descriptors");
+        assert_eq!((&said["calls"], &traced.ended.stderr.contains("profiler")), (&json!(3), &false));
+        let run = run_with(options, "python3").arg(sources().join("torch_blocks.py")).arg(linked.path());
+        let said: Value = serde_json::from_str(run.arg("drift").succeed().ended.stdout.trim()).unwrap();
+        assert_eq!(said["forwarded"], json!([said["calls"], said["own"][0]]), "{said}");
+    }
+}
+
 #[test]
 fn memory_of_the_host_is_passed_on_only_also_without_cuda() {
     if !python("torch_blocks::memory_of_the_host_is_passed_on_only_also_without_cuda") {

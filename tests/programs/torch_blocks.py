@@ -8,6 +8,7 @@ fork     a forked child takes back a block and gets one
 drift    the allocator's total changes without a block
 lacking  12 blocks of 5 MiB, of which every second one goes, then one of 15 MiB, for which there is no piece and no memory
 grows    a model that stays, and a block more each 10 ms
+descriptors  3 blocks while no descriptor is free
 late     waits for a line on its input between: a block, half a peak, the rest
 """
 
@@ -15,6 +16,7 @@ import ctypes
 import inspect
 import json
 import os
+import resource
 import sys
 import threading
 import time
@@ -105,6 +107,16 @@ def grows():
     return kept
 
 
+def descriptors():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    for _ in range(3):
+        cuda.block_alloc(MIB)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
 def late():
     def turn():
         print("ready", flush=True)
@@ -137,7 +149,7 @@ def counts():
 
 if mode != "host":
     assert cuda.start() == 0
-kept = {"lines": lines, "threads": threads, "loading": loading, "host": host, "fork": fork, "drift": drift, "lacking": lacking, "grows": grows, "late": late}[mode]()
+kept = {"lines": lines, "threads": threads, "loading": loading, "host": host, "fork": fork, "drift": drift, "lacking": lacking, "grows": grows, "descriptors": descriptors, "late": late}[mode]()
 print(json.dumps(counts()), flush=True)
 if mode in ("lines", "grows"):
     os._exit(0)

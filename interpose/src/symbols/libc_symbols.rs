@@ -51,13 +51,20 @@ struct Object {
 struct Loader {
     version: c_int,
     first: *const Object,
+    /// What the loader calls when it changes the list.
+    breakpoint: u64,
+    state: c_int,
+}
+
+/// The list is not being changed.
+const CONSISTENT: c_int = 0;
+
+unsafe extern "C" {
+    static _r_debug: Loader;
 }
 
 /// The name's default definition in libc (or libdl, which had it before glibc 2.34).
 pub fn in_libc(name: &CStr) -> *mut c_void {
-    unsafe extern "C" {
-        static _r_debug: Loader;
-    }
     const FILES: [&[u8]; 3] = [b"libc.so.", b"libc-2.", b"libdl"];
     let name = name.to_bytes_with_nul();
     // SAFETY: the loader's own list, set before any code of the process runs. Objects are in the order of
@@ -77,6 +84,38 @@ pub fn in_libc(name: &CStr) -> *mut c_void {
         object = known.next;
     }
     core::ptr::null_mut()
+}
+
+/// The name's definition in the objects of the loader's list that `is_wanted` accepts by their file names:
+/// how many have one, and the first. Takes no lock and no descriptor: for code that runs under a lock of the
+/// program's, where nothing else is left. The list is not read while the loader is changing it; objects
+/// that `is_wanted` accepts must never be unloaded.
+pub fn in_listed(name: &CStr, is_wanted: fn(&[u8]) -> bool) -> (usize, *mut c_void) {
+    let name = name.to_bytes_with_nul();
+    let (mut count, mut first) = (0, core::ptr::null_mut());
+    // SAFETY: the loader's own list, set before any code of the process runs; the state is one word, which
+    // other threads change.
+    let mut object = unsafe {
+        if (&raw const _r_debug.state).read_volatile() != CONSISTENT {
+            return (0, first);
+        }
+        _r_debug.first
+    };
+    while !object.is_null() {
+        // SAFETY: an object of the list, as debuggers read it. Another thread could begin to unload an object
+        // only in the microseconds since the state was read.
+        let (known, file) = unsafe { (&*object, file_of((*object).path)) };
+        if is_wanted(file) {
+            // SAFETY: the caller guarantees that the object stays mapped.
+            let found = unsafe { symbol(known.base, known.dynamic, name) };
+            if !found.is_null() {
+                first = if first.is_null() { found } else { first };
+                count += 1;
+            }
+        }
+        object = known.next;
+    }
+    (count, first)
 }
 
 /// The file name in a path; empty for null.
@@ -248,6 +287,14 @@ mod tests {
     #[test]
     fn unknown_name_is_not_found() {
         assert!(in_libc(c"no_such_function_of_libc").is_null());
+    }
+
+    #[test]
+    fn listed_objects_are_searched_by_their_file_names() {
+        let is_libc = |file: &[u8]| file.starts_with(b"libc.so.");
+        assert_eq!(in_listed(c"getpid", is_libc), (1, libc::getpid as *mut c_void));
+        assert_eq!(in_listed(c"no_such_function_of_libc", is_libc).0, 0);
+        assert_eq!(in_listed(c"getpid", |_| false).0, 0);
     }
 
     #[test]

@@ -32,17 +32,21 @@ use crate::throttle::{GpuThrottleMetrics, ThrottleReasons};
 // 3 ms, the processes' utilisation 2.7 ms, each counter of lowered clocks 0.9 ms, a list of processes 0.03
 // to 0.1 ms, the link's width 0.1 ms, memory 0.04 ms, any other call some 10 µs. The driver averages power
 // and utilisation over 0.17 to 1 s.
-/// How many sensor intervals pass between two readings of what hardly changes, and of the link.
+/// How many sensor intervals pass between two readings of what hardly changes, of the same after some
+/// readings without a change, and of the link.
 const STATE_EVERY: u32 = 4;
+const STEADY_STATE_EVERY: u32 = 10;
 const LINK_EVERY: u32 = 50;
-/// How seldom a clock that does not change is read: a reading is a tenth of a sample's cost.
-const STEADY_CLOCK: Duration = Duration::from_millis(200);
 /// How many sensor intervals pass between two readings of memory that does not change: one takes as long as
 /// four other calls.
 const STEADY_MEMORY_EVERY: u32 = 2;
-/// How many process intervals pass between two readings of the processes' utilisation.
-const USED_EVERY: u32 = 8;
+/// How many process intervals pass between two lists of processes that do not change, and between two
+/// readings of their utilisation.
+const STEADY_LIST_EVERY: u32 = 2;
+const USED_EVERY: u32 = 12;
 
+/// What is repeated at most before something is read.
+const IDLE_MAX: Duration = Duration::from_secs(1);
 /// Between two attempts to get a lost device back.
 const REOPEN_EVERY: Duration = Duration::from_secs(1);
 
@@ -55,29 +59,34 @@ pub fn open(info: &GpuDeviceInfo, config: &MonitorConfig) -> Opened {
         Err(error) => return Err(error),
     };
     let fixed = device.as_ref().map(|device| Fixed::read(device)).unwrap_or_default();
-    let sensor = Some(config.sensor_interval);
+    let sensor = config.sensor_interval;
+    let list = config.process_interval;
     Ok(Box::new(NvmlSource {
         nvml,
         info: info.clone(),
         device,
         opened: Instant::now(),
         fixed,
-        sm_mhz: Adaptive::new(Duration::ZERO, STEADY_CLOCK),
-        reasons: Adaptive::new(Duration::ZERO, config.sensor_interval),
-        memory: Adaptive::new(config.load_interval, config.sensor_interval * STEADY_MEMORY_EVERY),
+        sm_mhz: Adaptive::new(Duration::ZERO, config.clock_interval),
+        reasons: Adaptive::new(Duration::ZERO, sensor),
+        memory: Adaptive::new(config.load_interval, sensor * STEADY_MEMORY_EVERY),
         load: Paced::new(Some(config.load_interval)),
-        state: Paced::new(sensor.map(|every| every * STATE_EVERY)),
-        thermal: Paced::new(sensor),
+        state: Adaptive::new(sensor * STATE_EVERY, sensor * STEADY_STATE_EVERY),
+        thermal: Paced::new(Some(sensor)),
         processes: Processes::new(Identities::new(&config.sources.proc)),
-        listed: Paced::new(config.processes.then_some(config.process_interval)),
-        used: Paced::new(config.slow_interval.map(|_| config.process_interval * USED_EVERY)),
-        link: Paced::new(sensor.map(|every| every * LINK_EVERY)),
+        listed: config.processes.then(|| Adaptive::new(list, list * STEADY_LIST_EVERY)),
+        used: Paced::new(config.slow_interval.map(|_| list * USED_EVERY)),
+        link: Paced::new(Some(sensor * LINK_EVERY)),
         throughput: Paced::new(config.slow_interval),
-        counters: Paced::new(config.slow_interval.map(|every| every.max(config.counters_interval))),
+        lowered: Paced::new(config.slow_interval.map(|every| every.max(config.counters_interval))),
+        counters: Paced::new(config.slow_interval.map(|_| config.counters_interval)),
         energy: Paced::new(Some(config.energy_interval)),
         events: None,
         xids: (0, None),
         failure: None,
+        last: None,
+        next_reading: Instant::now(),
+        slow_due: Instant::now(),
     }))
 }
 
@@ -106,15 +115,18 @@ struct NvmlSource {
     reasons: Adaptive<Option<u64>>,
     memory: Adaptive<GpuMemoryMetrics>,
     load: Paced<Load>,
-    state: Paced<EngineState>,
+    state: Adaptive<EngineState>,
     thermal: Paced<GpuThermalMetrics>,
     processes: Processes,
-    listed: Paced<Option<Vec<GpuProcess>>>,
+    /// `None`: they are never listed.
+    listed: Option<Adaptive<Option<Vec<GpuProcess>>>>,
     /// When the processes' utilisation was last asked for.
     used: Paced<()>,
     link: Paced<(Option<u32>, Option<u32>)>,
     /// Transmitted and received, bytes a second.
     throughput: Paced<(Option<u64>, Option<u64>)>,
+    /// For how long clocks were lowered for power and for heat, in ns.
+    lowered: Paced<(Option<u64>, Option<u64>)>,
     counters: Paced<Counters>,
     energy: Paced<Option<f64>>,
     events: Option<EventSet<'static>>,
@@ -122,6 +134,12 @@ struct NvmlSource {
     xids: (u64, Option<u64>),
     /// The first call of this sample that failed for no ordinary reason.
     failure: Option<GpuMonitorError>,
+    /// The sample of the last reading, which is repeated until the next one is due: most samples of a steady
+    /// device touch nothing else.
+    last: Option<Box<GpuMetrics>>,
+    next_reading: Instant,
+    /// When [`Source::read_slow`] has something to read.
+    slow_due: Instant,
 }
 
 /// What is read once.
@@ -147,7 +165,7 @@ struct Load {
 }
 
 /// What hardly changes, or explains little.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct EngineState {
     encoder_percent: Option<u32>,
     decoder_percent: Option<u32>,
@@ -161,8 +179,6 @@ struct EngineState {
 #[derive(Debug, Default)]
 struct Counters {
     errors: GpuErrorMetrics,
-    power_ns: Option<u64>,
-    thermal_ns: Option<u64>,
     replays: Option<u64>,
 }
 
@@ -184,11 +200,17 @@ impl Fixed {
 }
 
 impl Source for NvmlSource {
-    fn sample(&mut self) -> Result<GpuMetrics, GpuMonitorError> {
+    fn sample(&mut self) -> Result<Box<GpuMetrics>, GpuMonitorError> {
+        let now = Instant::now();
+        if let Some(last) = &self.last
+            && now < self.next_reading
+        {
+            return Ok(last.repeated(now));
+        }
+        self.last = None;
         let device = self.device()?;
         self.failure = None;
-        let mut sample = GpuMetrics::empty(self.info.index);
-        let now = sample.timestamp;
+        let mut sample = Box::new(GpuMetrics::empty(self.info.index));
         self.read_clock(&device, now);
         self.read_memory(&device, now);
         self.read_load(&device, now);
@@ -201,35 +223,51 @@ impl Source for NvmlSource {
             return Err(problem);
         }
         self.add_paced(&mut sample);
+        self.next_reading = self.due(now);
+        self.last = Some(sample.clone());
         Ok(sample)
     }
 
     fn hurry(&mut self) {
+        self.last = None;
         self.sm_mhz.hurry();
         self.reasons.hurry();
         self.memory.hurry();
     }
 
+    fn repeats_until(&self) -> Option<Instant> {
+        self.last.as_ref().map(|_| self.next_reading)
+    }
+
     fn is_slow_due(&self) -> bool {
-        let now = Instant::now();
-        self.device.is_some() && (self.throughput.is_due(now) || self.counters.is_due(now))
+        self.device.is_some() && Instant::now() >= self.slow_due
     }
 
     fn read_slow(&mut self) {
         let (Some(device), now) = (self.device.clone(), Instant::now()) else { return };
+        // The next sample has what is read here.
+        self.last = None;
         if self.throughput.is_due(now) {
             // The driver counts for 20 ms in each call.
             let rate = |counter| {
                 let kilobytes: Option<u32> = device.pcie_throughput(counter).ok();
                 kilobytes.map(|rate| u64::from(rate) * 1000)
             };
-            self.throughput.set((rate(PcieUtilCounter::Send), rate(PcieUtilCounter::Receive)));
+            let rates = (rate(PcieUtilCounter::Send), rate(PcieUtilCounter::Receive));
+            self.throughput.set(rates, Instant::now());
+        }
+        if self.lowered.is_due(now) {
+            let violation = |policy| device.violation_status(policy).ok().map(|time| time.violation_time);
+            let lowered = (violation(PerformancePolicy::Power), violation(PerformancePolicy::Thermal));
+            self.lowered.set(lowered, now);
         }
         if self.counters.is_due(now) {
             self.read_events(&device);
-            let counters = self.counters(&device);
-            self.counters.set(counters);
+            let counters = counters(&device);
+            self.counters.set(counters, now);
         }
+        let dues = [self.throughput.due(now), self.lowered.due(now), self.counters.due(now)];
+        self.slow_due = dues.into_iter().min().unwrap_or(now);
     }
 }
 
@@ -250,8 +288,26 @@ impl NvmlSource {
         Ok(device)
     }
 
+    /// When the next value is due, but for what takes long.
+    fn due(&self, now: Instant) -> Instant {
+        let dues = [
+            self.sm_mhz.due(now),
+            self.reasons.due(now),
+            self.memory.due(now),
+            self.load.due(now),
+            self.state.due(now),
+            self.thermal.due(now),
+            self.link.due(now),
+            self.energy.due(now),
+        ];
+        let listed = self.listed.as_ref().map(|listed| listed.due(now));
+        dues.into_iter().chain(listed).fold(now + IDLE_MAX, Instant::min)
+    }
+
     /// Nothing that was read of a lost device holds any more.
     fn forget(&mut self) {
+        self.last = None;
+        self.slow_due = Instant::now();
         self.device = None;
         self.opened = Instant::now();
         self.events = None;
@@ -261,9 +317,12 @@ impl NvmlSource {
         self.load.clear();
         self.state.clear();
         self.thermal.clear();
-        self.listed.clear();
+        if let Some(listed) = &mut self.listed {
+            listed.clear();
+        }
         self.link.clear();
         self.throughput.clear();
+        self.lowered.clear();
         self.counters.clear();
         self.energy.clear();
     }
@@ -286,28 +345,36 @@ impl NvmlSource {
     }
 
     fn read_clock(&mut self, device: &Device<'_>, now: Instant) {
-        if self.sm_mhz.is_due(now) {
+        if self.sm_mhz.is_nearly_due(now) {
             let mhz = self.mhz(device, Clock::SM);
             if self.sm_mhz.get(now).is_none_or(|(last, _)| *last != mhz) {
                 self.reasons.hurry();
+                self.state.stir();
             }
-            self.sm_mhz.set(mhz);
+            self.sm_mhz.set(mhz, now);
         }
-        if self.reasons.is_due(now) {
+        if self.reasons.is_nearly_due(now) {
             let reasons = self.noted("nvmlDeviceGetCurrentClocksEventReasons", raw::clock_reasons(device));
-            self.reasons.set(reasons);
+            self.reasons.set(reasons, now);
         }
     }
 
     fn read_memory(&mut self, device: &Device<'_>, now: Instant) {
-        if self.memory.is_due(now) {
-            let memory = self.noted("nvmlDeviceGetMemoryInfo_v2", sensors::memory(device));
-            self.memory.set(memory.unwrap_or_default());
+        if self.memory.is_nearly_due(now) {
+            let memory =
+                self.noted("nvmlDeviceGetMemoryInfo_v2", sensors::memory(device)).unwrap_or_default();
+            // A process that comes or goes changes it.
+            if self.memory.get(now).is_none_or(|(last, _)| *last != memory)
+                && let Some(listed) = &mut self.listed
+            {
+                listed.stir();
+            }
+            self.memory.set(memory, now);
         }
     }
 
     fn read_load(&mut self, device: &Device<'_>, now: Instant) {
-        if !self.load.is_due(now) {
+        if !self.load.is_nearly_due(now) {
             return;
         }
         let rates = self.noted("nvmlDeviceGetUtilizationRates", device.utilization_rates());
@@ -322,15 +389,15 @@ impl NvmlSource {
         if (load.gpu_percent, load.memory_percent) == (None, None) && !has_memory {
             load.failure = self.failure.clone();
         }
-        self.load.set(load);
+        self.load.set(load, now);
     }
 
     fn read_sensors(&mut self, device: &Device<'_>, now: Instant) {
         if self.energy.is_due(now) {
             let energy = device.total_energy_consumption().ok();
-            self.energy.set(energy.map(|millijoules| millijoules as f64 / 1e3));
+            self.energy.set(energy.map(|millijoules| millijoules as f64 / 1e3), now);
         }
-        if self.state.is_due(now) {
+        if self.state.is_nearly_due(now) {
             let used = |info: Result<UtilizationInfo, _>| {
                 info.ok().and_then(|info| plausible::percent(info.utilization))
             };
@@ -343,38 +410,38 @@ impl NvmlSource {
                 memory_mhz: self.mhz(device, Clock::Memory),
                 video_mhz: self.mhz(device, Clock::Video),
             };
-            self.state.set(state);
+            self.state.set(state, now);
         }
-        if self.thermal.is_due(now) {
+        if self.thermal.is_nearly_due(now) {
             let celsius = self.noted("nvmlDeviceGetTemperature", device.temperature(TemperatureSensor::Gpu));
-            self.thermal.set(GpuThermalMetrics {
+            let thermal = GpuThermalMetrics {
                 temperature_celsius: celsius.and_then(plausible::celsius),
                 temperature_threshold_shutdown: self.fixed.shutdown,
                 temperature_threshold_slowdown: self.fixed.slowdown,
                 memory_temperature_celsius: sensors::memory_temperature(device),
                 fan_speed_percent: sensors::fan(device, self.fixed.fans),
                 age: None,
-            });
+            };
+            self.thermal.set(thermal, now);
         }
-        if self.link.is_due(now) {
-            self.link.set((
+        if self.link.is_nearly_due(now) {
+            let link = (
                 device.current_pcie_link_gen().ok().and_then(plausible::generation),
                 device.current_pcie_link_width().ok().and_then(plausible::lanes),
-            ));
+            );
+            self.link.set(link, now);
         }
-        if self.listed.is_due(now) {
-            let reads_use = self.used.is_due(now);
-            if reads_use {
-                self.used.set(());
-            }
-            let processes = self.processes.read(device, reads_use).ok();
-            self.listed.set(processes);
+        if let Some(listed) = &mut self.listed
+            && listed.is_nearly_due(now)
+        {
+            let processes = self.processes.read(device, &mut self.used, now).ok();
+            listed.set(processes, now);
         }
     }
 
     /// Adds what was read at its own pace, with its age.
     fn add_paced(&self, sample: &mut GpuMetrics) {
-        let now = Instant::now();
+        let now = sample.timestamp;
         let load = self.load.get(now).map(|(load, _)| load);
         let state = self.state.get(now).map(|(state, _)| state);
         sample.utilization = GpuUtilization {
@@ -401,16 +468,18 @@ impl NvmlSource {
         sample.thermal = self.thermal.get(now).and_then(|(thermal, age)| {
             known(thermal.clone()).map(|thermal| GpuThermalMetrics { age: Some(age), ..thermal })
         });
-        if let Some((Some(processes), age)) = self.listed.get(now) {
+        let listed = self.listed.as_ref().and_then(|listed| listed.get(now));
+        if let Some((Some(processes), age)) = listed {
             sample.processes = Some(processes.clone());
             sample.processes_age = Some(age);
         }
-        let counters = self.counters.get(now).map(|(counters, _)| counters);
+        let lowered = self.lowered.get(now).map_or((None, None), |(lowered, _)| *lowered);
         sample.throttle = known(GpuThrottleMetrics {
             reasons: self.reasons.get(now).and_then(|(reasons, _)| reasons.map(ThrottleReasons)),
-            power_ns: counters.and_then(|counters| counters.power_ns),
-            thermal_ns: counters.and_then(|counters| counters.thermal_ns),
+            power_ns: lowered.0,
+            thermal_ns: lowered.1,
         });
+        let counters = self.counters.get(now).map(|(counters, _)| counters);
         let link = self.link.get(now).map_or((None, None), |(link, _)| *link);
         let throughput = self.throughput.get(now).filter(|(rates, _)| **rates != (None, None));
         sample.pcie = known(GpuPcieMetrics {
@@ -428,26 +497,6 @@ impl NvmlSource {
             let xid_count = self.fixed.has_events.then_some(count);
             known(GpuErrorMetrics { xid_count, xid_last: last, ..counters.errors.clone() })
         });
-    }
-
-    fn counters(&self, device: &Device<'_>) -> Counters {
-        let ecc = |kind| device.total_ecc_errors(kind, EccCounter::Volatile).ok();
-        let rows = raw::remapped_rows(device).ok();
-        let violation = |policy| device.violation_status(policy).ok().map(|time| time.violation_time);
-        Counters {
-            errors: GpuErrorMetrics {
-                ecc_corrected: ecc(MemoryError::Corrected),
-                ecc_uncorrected: ecc(MemoryError::Uncorrected),
-                xid_count: None,
-                xid_last: None,
-                remapped_rows_corrected: rows.map(|rows| rows.corrected),
-                remapped_rows_uncorrected: rows.map(|rows| rows.uncorrected),
-                remapping_failed: rows.map(|rows| rows.has_failed),
-            },
-            power_ns: violation(PerformancePolicy::Power),
-            thermal_ns: violation(PerformancePolicy::Thermal),
-            replays: device.pcie_replay_counter().ok().map(u64::from),
-        }
     }
 
     /// Takes the XID errors that came since the last time, and registers for them at first.
@@ -475,6 +524,23 @@ impl NvmlSource {
 
 /// How many events are taken at a time: a device that has more has them next time.
 const EVENTS_MAX: usize = 64;
+
+fn counters(device: &Device<'_>) -> Counters {
+    let ecc = |kind| device.total_ecc_errors(kind, EccCounter::Volatile).ok();
+    let rows = raw::remapped_rows(device).ok();
+    Counters {
+        errors: GpuErrorMetrics {
+            ecc_corrected: ecc(MemoryError::Corrected),
+            ecc_uncorrected: ecc(MemoryError::Uncorrected),
+            xid_count: None,
+            xid_last: None,
+            remapped_rows_corrected: rows.map(|rows| rows.corrected),
+            remapped_rows_uncorrected: rows.map(|rows| rows.uncorrected),
+            remapping_failed: rows.map(|rows| rows.has_failed),
+        },
+        replays: device.pcie_replay_counter().ok().map(u64::from),
+    }
+}
 
 fn lost(problem: &GpuMonitorError) -> bool {
     matches!(problem, GpuMonitorError::DeviceLost { .. })

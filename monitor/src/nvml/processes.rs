@@ -1,12 +1,14 @@
 //! The processes on a device: memory from one list, utilisation from another.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
 use super::raw::{Buffers, Running};
 use crate::identity::Identities;
+use crate::pace::Paced;
 use crate::plausible;
 use crate::process::{GpuProcess, ProcessKind};
 
@@ -26,9 +28,14 @@ impl Processes {
         Processes { identities, buffers: Buffers::default(), newest_us: 0, newest_use: HashMap::new() }
     }
 
-    /// The processes, those with most memory first. `reads_use`: their utilisation is asked for; otherwise
-    /// they have the last one.
-    pub fn read(&mut self, device: &Device<'_>, reads_use: bool) -> Result<Vec<GpuProcess>, NvmlError> {
+    /// The processes, those with most memory first. Their utilisation is the last one until it is `used`'s
+    /// time to read it; without processes there is none to read.
+    pub fn read(
+        &mut self,
+        device: &Device<'_>,
+        used: &mut Paced<()>,
+        now: Instant,
+    ) -> Result<Vec<GpuProcess>, NvmlError> {
         let mut found: Vec<GpuProcess> = Vec::new();
         for (running, kind) in
             [(Running::Compute, ProcessKind::Compute), (Running::Graphics, ProcessKind::Graphics)]
@@ -50,7 +57,8 @@ impl Processes {
                 }
             }
         }
-        if reads_use {
+        if !found.is_empty() && used.is_due(now) {
+            used.set((), now);
             self.read_use(device);
         }
         self.add_use(&mut found);

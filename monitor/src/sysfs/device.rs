@@ -32,7 +32,8 @@ pub fn open(info: &GpuDeviceInfo, config: &MonitorConfig) -> Opened {
         proc: config.sources.proc.clone(),
         thermal: Paced::new(Some(config.sensor_interval)),
         clients: Clients::new(Identities::of_our_ids(&config.sources.proc)),
-        read: Paced::new(config.slow_interval),
+        // All that is known of a use that the driver itself does not report.
+        read: Paced::new(config.slow_interval.map(|every| every.min(config.counters_interval))),
         energy: None,
     }))
 }
@@ -51,7 +52,7 @@ struct SysfsSource {
 }
 
 impl Source for SysfsSource {
-    fn sample(&mut self) -> Result<GpuMetrics, GpuMonitorError> {
+    fn sample(&mut self) -> Result<Box<GpuMetrics>, GpuMonitorError> {
         let device = self.card.device.clone();
         if !device.join("vendor").exists() {
             let why = "its files are gone from /sys".into();
@@ -59,7 +60,7 @@ impl Source for SysfsSource {
             self.read.clear();
             return Err(GpuMonitorError::DeviceLost { index: self.index, why });
         }
-        let mut sample = GpuMetrics::empty(self.index);
+        let mut sample = Box::new(GpuMetrics::empty(self.index));
         // Reading a device that sleeps would wake it.
         if file::text(&device.join("power/runtime_status")).as_deref() == Some("suspended") {
             return Ok(sample);
@@ -73,7 +74,7 @@ impl Source for SysfsSource {
         }
         sample.memory = memory(&self.card);
         if self.thermal.is_due(now) {
-            self.thermal.set(self.sensors.thermal());
+            self.thermal.set(self.sensors.thermal(), now);
         }
         let thermal = self.thermal.get(Instant::now());
         sample.thermal = thermal
@@ -96,7 +97,7 @@ impl Source for SysfsSource {
 
     fn read_slow(&mut self) {
         if self.read.is_due(Instant::now()) {
-            self.read.set(self.clients.read(&self.proc, &self.card.bus_id));
+            self.read.set(self.clients.read(&self.proc, &self.card.bus_id), Instant::now());
         }
     }
 }

@@ -5,6 +5,7 @@ use std::thread::spawn;
 
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::{self, Offer};
+use gputrace_producer::{clock, on_full};
 use gputrace_wire::atomic::Ordering;
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::counter::Counter;
@@ -112,6 +113,21 @@ fn next_inode() -> u64 {
         libc::close(descriptor);
         stat.st_ino
     }
+}
+
+#[test]
+fn thread_that_holds_a_lock_of_the_programs_does_not_wait_for_space() {
+    alone("rings::thread_that_holds_a_lock_of_the_programs_does_not_wait_for_space", || {
+        let (session, peer) = begin();
+        on_full::set_waits(true);
+        thread::with(|slot| slot.without_waiting(|| while emit(session) {}));
+        assert_eq!(peer.counter(Counter::Waits), 0);
+        assert_eq!(peer.ring(FIRST).dropped.load(Ordering::Relaxed), 1);
+        // The collector is alive, and does not read the ring.
+        session.control().heartbeat_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+        assert!(!emit(session));
+        assert_eq!(peer.counter(Counter::Waits), 1, "outside of the lock it waits");
+    });
 }
 
 #[test]

@@ -98,6 +98,7 @@ fn glyphs() -> Glyphs {
 fn live_config() -> MonitorConfig {
     MonitorConfig {
         slow_interval: Some(Duration::from_secs(1)),
+        counters_interval: Duration::from_secs(10),
         process_interval: Duration::from_secs(1),
         ..MonitorConfig::default()
     }

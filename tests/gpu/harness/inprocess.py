@@ -125,9 +125,9 @@ class InProcess:
             self.order(["start"])
         self.is_paused = False
 
-    def block(self, state, steps):
-        """Measures at least so many steps, and 100 ms: (steps, ns, each step's ns, each step's processor time)."""
-        self.say(f"measure {steps} {BLOCK_MS} {state}")
+    def block(self, state, steps, ms):
+        """Measures at least so many steps and ms: (steps, ns, each step's ns, each step's processor time)."""
+        self.say(f"measure {steps} {ms} {state}")
         word, done, ns, *each = self.line().split()
         assert word == "BLOCK"
         return int(done), int(ns), *([int(one) for one in part.split(",")] for part in each)
@@ -141,9 +141,9 @@ class InProcess:
             return "hang"
 
 
-def measure(gputrace, command, options, states, switches, seed, scratch, serial, until, client=None, settling_s=0, keep=None):
-    """One process: its blocks as (seconds, state, steps, ns, each step's ns, each step's processor time, seconds that the switch took),
-    and what was wrong. Nothing is measured in the first `settling_s`; `keep` gets the session's report."""
+def measure(gputrace, command, options, states, switches, seed, scratch, serial, until, client=None, block=(STEPS_MIN, BLOCK_MS), settling_s=0, keep=None):
+    """One process: its blocks, each of at least so many (steps, ms), as (seconds, state, steps, ns, each step's ns, each step's processor time, seconds that
+    the switch took), and what was wrong. Nothing is measured in the first `settling_s`; `keep` gets the session's report."""
     draw = random.Random(seed)
     traced, blocks, wrong, begin, state = InProcess(gputrace, command, options, scratch, serial, client), [], None, time.monotonic(), None
     try:
@@ -155,7 +155,7 @@ def measure(gputrace, command, options, states, switches, seed, scratch, serial,
             from_s = time.monotonic()
             traced.switch(state, states[state])
             took_s = time.monotonic() - from_s
-            blocks.append((round(time.monotonic() - begin, 3), state, *traced.block(state, STEPS_MIN), round(took_s, 4)))
+            blocks.append((round(time.monotonic() - begin, 3), state, *traced.block(state, *block), round(took_s, 4)))
     except (Failed, OSError, ValueError, KeyError) as error:
         wrong = f"after {len(blocks)} switches: {error}"
     code = traced.end()

@@ -8,8 +8,9 @@
 //!
 //! The allocator holds its lock during the call. Another thread may hold the loader's lock and wait for that
 //! one (a library that allocates memory of a device while it is loaded), so the loader is not asked here:
-//! PyTorch's function is found by [`mapped_images`], once per call site. The allocator of the host's memory
-//! calls the same function, while PyTorch's profiler runs; these calls are passed on only.
+//! PyTorch's function is found by [`mapped_images`], or else in the loader's list, once per call site. The
+//! allocator of the host's memory calls the same function, while PyTorch's profiler runs; these calls are
+//! passed on only.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
@@ -23,7 +24,7 @@ use gputrace_wire::counter::Counter;
 
 use super::call_sites::CallSites;
 use crate::process::settings;
-use crate::symbols::mapped_images;
+use crate::symbols::{libc_symbols, mapped_images};
 use crate::table::tables;
 
 /// `void c10::reportMemoryUsageToProfiler(void*, int64_t, size_t, size_t, c10::Device)`, the same from 2.0 to
@@ -137,7 +138,8 @@ fn record(session: &'static Session, block: Block) {
         let is_sampled = slot.samples_cost();
         let ticks = clock::now();
         let stack = if block.bytes > 0 { tables.stack(session, slot) } else { 0 };
-        slot.emit(session, &[Block { ticks, stack, ..block }.to_cell()]);
+        // Other threads may need the allocator's lock, which this one holds.
+        slot.without_waiting(|| _ = slot.emit(session, &[Block { ticks, stack, ..block }.to_cell()]));
         if is_sampled {
             slot.add_cost(clock::now().wrapping_sub(ticks));
         }
@@ -148,23 +150,36 @@ fn record(session: &'static Session, block: Block) {
 #[cold]
 #[inline(never)]
 fn first_sight(caller: *const c_void) -> *const c_void {
+    let found = search(caller).unwrap_or_else(|why| {
+        let before = FAILED_SEARCHES.fetch_add(1, Ordering::Relaxed);
+        if before + 1 == FAILED_SEARCHES_MAX {
+            stderr::line(&[b"PyTorch's profiler gets no memory events: ", why]);
+        }
+        nothing as *mut c_void
+    });
+    // Another search may find it: the loader may have been changing its list.
+    if found != nothing as *mut c_void || FAILED_SEARCHES.load(Ordering::Relaxed) >= FAILED_SEARCHES_MAX {
+        CALL_SITES.keep(caller, found);
+    }
+    found
+}
+
+/// PyTorch's function, or why it is not known.
+fn search(caller: *const c_void) -> Result<*mut c_void, &'static [u8]> {
     // SAFETY: the calling thread returns to the caller's library, which is bound to a library of PyTorch's
     // that it depends on.
-    let mut found =
+    let mapped =
         unsafe { mapped_images::function_behind(caller, SYMBOL, |file| file.starts_with(b"libc10.so")) };
-    if found.is_null() || found == own() {
-        found = nothing as *mut c_void;
-        let before = FAILED_SEARCHES.fetch_add(1, Ordering::Relaxed);
-        if before + 1 < FAILED_SEARCHES_MAX {
-            // There may have been no free descriptor.
-            return found;
-        }
-        if before + 1 == FAILED_SEARCHES_MAX {
-            stderr::line(&[b"PyTorch's profiler gets no memory events: no libc10.so is behind its symbol"]);
-        }
+    if !mapped.is_null() && mapped != own() {
+        return Ok(mapped);
     }
-    CALL_SITES.keep(caller, found);
-    found
+    // Without a free descriptor there is no list of mappings; and a file that was opened by a link has
+    // another name there, while the loader's list has the link's. PyTorch is never unloaded.
+    match libc_symbols::in_listed(SYMBOL, |file| file.starts_with(b"libc10")) {
+        (1, found) if found != own() => Ok(found),
+        (0 | 1, _) => Err(b"no library whose name begins with libc10 has their function"),
+        _ => Err(b"several libraries whose names begin with libc10 have their function"),
+    }
 }
 
 /// Our own function of that name.
