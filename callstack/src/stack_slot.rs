@@ -21,6 +21,8 @@ pub(crate) struct StackSlot {
     pub has_span: Shared<bool>,
     /// Whether nothing was free for `walks`.
     pub has_no_walks: Shared<bool>,
+    /// Whether PyTorch may be asked on this thread, as `torch` knows it.
+    pub asked: Shared<u8>,
     /// The thread's position in the stack cache.
     pub recent: Shared<recent::CachePosition>,
     /// What the thread keeps of its last walks, once it has walked.

@@ -1,9 +1,9 @@
 //! Where a thread's last walk found its frames, so that their lines are prefetched while the driver works.
 //!
-//! A walk waits for each frame's line of memory before it knows the address of the next one. Most of the outer
-//! frames are those of the last launch, and inner ones lie where others lay before. Only addresses are kept,
-//! in a few lines of the thread's own, and they are hints: what is there is read by the next walk alone,
-//! which follows the chain.
+//! A walk waits for each frame's line of memory before it knows the address of the next one. Most of the
+//! outer frames are those of the last launch, and inner ones lie where others lay before. Only addresses are
+//! kept, in a few lines of the thread's own, and they are hints: what is there is read by the next walk
+//! alone, which follows the chain.
 
 use core::cell::Cell;
 
@@ -61,5 +61,28 @@ impl LastFrames {
         self.first.set(first.min(u8::MAX.into()) as u8);
         self.last.set(last.min(u8::MAX.into()) as u8);
         self.count.set(count.min(FRAMES) as u16);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_of_frames_anywhere_is_kept_and_prefetched() {
+        let layout = Layout::of_minor(12).unwrap();
+        // SAFETY: zeroed memory is valid.
+        let frames: LastFrames = unsafe { core::mem::zeroed() };
+        frames.expect();
+        for count in [0, 3, FRAMES, FRAMES + 5] {
+            // Nothing is mapped there.
+            (0..count).for_each(|index| frames.put(index, 0x7f12_0000_0000 + 0x80 * index as u64));
+            frames.end(count, &layout);
+            frames.expect();
+            assert_eq!(usize::from(frames.count.get()), count.min(FRAMES));
+            let last = frames.low[count.min(FRAMES).saturating_sub(1)].get();
+            assert_eq!(u64::from(last), 0x80 * count.min(FRAMES).saturating_sub(1) as u64);
+        }
+        assert_eq!((frames.high.get(), frames.first.get(), frames.last.get()), (0x7f12, 0, 56));
     }
 }

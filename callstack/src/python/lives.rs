@@ -34,6 +34,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use gputrace_producer::handles::Handles;
 use gputrace_producer::memory;
+use gputrace_producer::own_static;
 
 use super::layout::Layout;
 use super::memory::{Memory, is_plausible};
@@ -76,9 +77,10 @@ static ALL_ENDS: AtomicU64 = AtomicU64::new(0);
 /// The table of life numbers, once it is used.
 #[inline(always)]
 pub fn current() -> Option<&'static Lives> {
+    let lives = own_static!(LIVES).load(Ordering::Acquire);
     // SAFETY: the pointer is null, or points to a table that was written completely before it was stored
     // (Release in `begin`) and is never freed.
-    unsafe { LIVES.load(Ordering::Acquire).as_ref() }
+    unsafe { lives.as_ref() }
 }
 
 #[inline(always)]
@@ -108,7 +110,7 @@ impl SeenEnds {
     /// The count of all ends, if it is to stand for those of single addresses.
     #[inline(always)]
     pub fn all(seen: &Cell<SeenEnds>) -> Option<u64> {
-        let all = ALL_ENDS.load(Ordering::Relaxed);
+        let all = own_static!(ALL_ENDS).load(Ordering::Relaxed);
         if seen.get().settled == all || SeenEnds::settles(seen, all) { Some(all) } else { None }
     }
 
@@ -264,6 +266,19 @@ mod tests {
         assert_eq!(lives.of(0x2000), two);
         let risen = [0x1000, 0x2000, 0x3000].map(|code| risen(code, &mut near[code as usize / 0x1000 - 1]));
         assert_eq!(risen, [1, 0, 0], "the end of what nobody saw counts nowhere");
+    }
+
+    #[test]
+    fn count_of_all_ends_is_taken_once_it_stays() {
+        let seen = Cell::new(SeenEnds::default());
+        assert!(!SeenEnds::settles(&seen, 3));
+        let settles = |all| (0..WALKS_AFTER_END).filter(|_| SeenEnds::settles(&seen, all)).count();
+        assert_eq!((settles(3), seen.get().settled), (1, 3));
+        // Another end begins anew, and until then no count stands for those of single addresses.
+        assert!(!SeenEnds::settles(&seen, 4));
+        assert!((1..WALKS_AFTER_END).all(|_| !SeenEnds::settles(&seen, 4)) && seen.get().settled == 3);
+        assert!(!SeenEnds::settles(&seen, 5));
+        assert_eq!((settles(5), seen.get().settled), (1, 5));
     }
 
     #[test]
