@@ -1,4 +1,9 @@
-/* A driver that does nothing, so that what is left of a traced call is the hook. */
+/* A driver that does nothing, so that what is left of a traced call is the hook. With BUSY_TICKS a launch takes that many
+ * ticks of the clock, and touches 16 KiB, as a real driver does. */
+#ifdef BUSY_TICKS
+#include <x86intrin.h>
+static volatile char of_driver[16 << 10];
+#endif
 typedef void *handle;
 
 int cuInit(unsigned flags) { return (void)flags, 0; }
@@ -19,5 +24,12 @@ __attribute__((noinline)) int cuLaunchKernel(handle f, unsigned gx, unsigned gy,
     (void)f, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz;
     (void)shared, (void)stream, (void)params, (void)extra;
     __asm__ volatile("");
+#ifdef BUSY_TICKS
+    unsigned long long begun = __rdtsc();
+    for (unsigned at = 0; at < sizeof of_driver; at += 64)
+        of_driver[at]++;
+    while (__rdtsc() - begun < BUSY_TICKS)
+        _mm_pause();
+#endif
     return 0;
 }

@@ -8,6 +8,8 @@ use gputrace_producer::thread::{Callbacks, Slot, Write};
 use gputrace_wire::caller::Caller;
 
 use crate::kept_walks::{self, KeptWalks};
+use crate::python::last_frames::LastFrames;
+use crate::python::lives::SeenEnds;
 use crate::python::runtime::KnownThread;
 use crate::ranges::open::Open;
 use crate::recent;
@@ -19,6 +21,8 @@ pub(crate) struct StackSlot {
     pub has_span: Shared<bool>,
     /// Whether nothing was free for `walks`.
     pub has_no_walks: Shared<bool>,
+    /// Whether PyTorch may be asked on this thread, as `torch` knows it.
+    pub asked: Shared<u8>,
     /// The thread's position in the stack cache.
     pub recent: Shared<recent::CachePosition>,
     /// What the thread keeps of its last walks, once it has walked.
@@ -27,8 +31,12 @@ pub(crate) struct StackSlot {
     pub python: Shared<KnownThread>,
     /// The thread's open ranges, once it has pushed one.
     pub open: Shared<Option<&'static Open>>,
+    /// The ends of code objects as the thread sees them.
+    pub ends: Shared<SeenEnds>,
     /// The span of the ring's last CALLER entry; `NOBODY` if the ring has none of this thread.
     pub span: Shared<Caller>,
+    /// Where the last walk found its frames.
+    pub frames: LastFrames,
 }
 
 impl StackSlot {

@@ -150,6 +150,7 @@ impl Stacks {
             && let Some(runtime) = runtime::current()
         {
             runtime.expect();
+            StackSlot::of(slot).frames.expect();
             if StackSlot::of(slot).has_span.get() {
                 callers::expect();
             }
@@ -186,7 +187,9 @@ impl Stacks {
             // SAFETY: the state is the calling thread's, in an interpreter whose layout was checked. Until
             // the hook returns the thread runs no Python, so its frames and the objects they refer to stay.
             let memory = unsafe { Own::new() };
-            match fingerprint_inside(&memory, &runtime.layout, &runtime.types, state, outer) {
+            let thread = StackSlot::of(slot);
+            let kept = (&thread.ends, &thread.frames);
+            match fingerprint_inside(&memory, &runtime.layout, &runtime.types, (state, outer), kept) {
                 Ok(fingerprint) => of_python = fingerprint,
                 Err(Damaged) => {
                     session.count(Counter::StacksUnread, 1);

@@ -20,6 +20,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::memory;
+use crate::own_static;
 use crate::system;
 
 #[unsafe(link_section = ".bss.gputrace_hot")]
@@ -36,7 +37,7 @@ static COUNTS_EVERY_MAPPING: AtomicBool = AtomicBool::new(false);
 
 #[inline(always)]
 fn cell() -> &'static AtomicU32 {
-    let page = PAGE.load(Ordering::Acquire);
+    let page = own_static!(PAGE).load(Ordering::Acquire);
     // SAFETY: the pointer is null, or to a page that `prepare` mapped and nobody unmaps.
     unsafe { page.as_ref() }.unwrap_or(&FALLBACK)
 }

@@ -30,6 +30,7 @@ use crate::connection::Connection;
 use crate::descriptor::Descriptor;
 use crate::held_back::HeldBack;
 use crate::hook_state::{HookState, Launches, Recording, Timing};
+use crate::own_static;
 use crate::rings::{OwnedRing, RingSums, Rings};
 use crate::segment::{Segment, SegmentPlan};
 use crate::socket::{Received, Socket};
@@ -87,9 +88,10 @@ pub fn current() -> Option<&'static Session> {
     if fork::generation() == 0 {
         return None;
     }
+    let current = own_static!(CURRENT).load(Ordering::Acquire);
     // SAFETY: the pointer is null, or points to a session that `start` wrote completely before storing it
     // with Release. Sessions are never freed.
-    unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
+    unsafe { current.as_ref() }
 }
 
 /// The right to start this process's session. One thread holds it, and must call [`start`] or [`turn_off`].

@@ -73,7 +73,7 @@ pub struct Slot {
     pub vendor: Area<4>,
     ring: UnsafeCell<MaybeUninit<Producer<'static>>>,
     /// The `callstack` crate's data about the thread.
-    pub callstack: Area<11>,
+    pub callstack: Area<38>,
     /// The session generation for which the thread has written its id to its ring, caught up or not.
     named: Generation,
     /// The session generation that `ring` and `header` belong to, whether or not the thread's id is in the

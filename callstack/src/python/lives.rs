@@ -22,13 +22,19 @@
 //!   object from its creator. Both happen after the rise (by the GIL, or by the locks and atomics of the
 //!   allocator and of the hand-over). So a relaxed load reads the risen count.
 //! * Once the table had no slot for a code object, every end counts.
+//!
+//! The count of all ends rises together with the one by address. In most programs code objects that launch
+//! do not end, and then this one number says what the counts of thirty frames say, which are as many cache
+//! lines. So a thread's walk takes it instead, unless a code object has ended lately ([`SeenEnds`]).
 
+use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use gputrace_producer::handles::Handles;
 use gputrace_producer::memory;
+use gputrace_producer::own_static;
 
 use super::layout::Layout;
 use super::memory::{Memory, is_plausible};
@@ -44,6 +50,9 @@ const SLOTS: usize = 1 << 16;
 const COUNTS: usize = 512;
 /// No two code objects are closer together than 2^6 bytes.
 const NEAR_BITS: u32 = 6;
+/// How many walks a thread makes by the counts of single addresses after an end. An end then makes it look up
+/// each of its stacks once more; a program in which code objects go on ending keeps what it has found.
+const WALKS_AFTER_END: u32 = 1 << 16;
 
 pub struct Lives {
     numbers: Handles,
@@ -52,6 +61,7 @@ pub struct Lives {
     is_full: AtomicBool,
 }
 
+#[unsafe(link_section = ".bss.gputrace_hot")]
 static LIVES: AtomicPtr<Lives> = AtomicPtr::new(ptr::null_mut());
 
 /// The interpreter's own destructor, set before it is replaced.
@@ -60,12 +70,17 @@ static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 /// Counts of ends by address. They have 64 bits and do not wrap.
 static ENDS: [AtomicU64; COUNTS] = [const { AtomicU64::new(0) }; COUNTS];
 
+/// How many known code objects have ended at any address.
+#[unsafe(link_section = ".bss.gputrace_hot")]
+static ALL_ENDS: AtomicU64 = AtomicU64::new(0);
+
 /// The table of life numbers, once it is used.
 #[inline(always)]
 pub fn current() -> Option<&'static Lives> {
+    let lives = own_static!(LIVES).load(Ordering::Acquire);
     // SAFETY: the pointer is null, or points to a table that was written completely before it was stored
     // (Release in `begin`) and is never freed.
-    unsafe { LIVES.load(Ordering::Acquire).as_ref() }
+    unsafe { lives.as_ref() }
 }
 
 #[inline(always)]
@@ -79,6 +94,38 @@ fn ends_at(code: u64) -> &'static AtomicU64 {
 #[inline(always)]
 pub fn ends_near(code: u64) -> u64 {
     ends_at(code).load(Ordering::Relaxed)
+}
+
+/// A thread's view of the ends of code objects. Zeroed memory is valid.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SeenEnds {
+    /// The count of all ends with which the thread's walks go on.
+    settled: u64,
+    /// The latest count that was another one, and the walks since.
+    latest: u64,
+    walks: u32,
+}
+
+impl SeenEnds {
+    /// The count of all ends, if it is to stand for those of single addresses.
+    #[inline(always)]
+    pub fn all(seen: &Cell<SeenEnds>) -> Option<u64> {
+        let all = own_static!(ALL_ENDS).load(Ordering::Relaxed);
+        if seen.get().settled == all || SeenEnds::settles(seen, all) { Some(all) } else { None }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settles(seen: &Cell<SeenEnds>, all: u64) -> bool {
+        let SeenEnds { settled, latest, walks } = seen.get();
+        if latest != all {
+            seen.set(SeenEnds { settled, latest: all, walks: 0 });
+            return false;
+        }
+        let settles = walks + 1 >= WALKS_AFTER_END;
+        seen.set(SeenEnds { settled: if settles { all } else { settled }, latest, walks: walks + 1 });
+        settles
+    }
 }
 
 impl Lives {
@@ -114,6 +161,7 @@ impl Lives {
         // address next.
         if self.numbers.get(code).is_some() || self.is_full.load(Ordering::Relaxed) {
             ends_at(code).fetch_add(1, Ordering::Relaxed);
+            ALL_ENDS.fetch_add(1, Ordering::Relaxed);
             self.numbers.forget(code);
         }
     }
@@ -218,6 +266,19 @@ mod tests {
         assert_eq!(lives.of(0x2000), two);
         let risen = [0x1000, 0x2000, 0x3000].map(|code| risen(code, &mut near[code as usize / 0x1000 - 1]));
         assert_eq!(risen, [1, 0, 0], "the end of what nobody saw counts nowhere");
+    }
+
+    #[test]
+    fn count_of_all_ends_is_taken_once_it_stays() {
+        let seen = Cell::new(SeenEnds::default());
+        assert!(!SeenEnds::settles(&seen, 3));
+        let settles = |all| (0..WALKS_AFTER_END).filter(|_| SeenEnds::settles(&seen, all)).count();
+        assert_eq!((settles(3), seen.get().settled), (1, 3));
+        // Another end begins anew, and until then no count stands for those of single addresses.
+        assert!(!SeenEnds::settles(&seen, 4));
+        assert!((1..WALKS_AFTER_END).all(|_| !SeenEnds::settles(&seen, 4)) && seen.get().settled == 3);
+        assert!(!SeenEnds::settles(&seen, 5));
+        assert_eq!((settles(5), seen.get().settled), (1, 5));
     }
 
     #[test]

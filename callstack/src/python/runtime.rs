@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::io::Write as _;
 
 use gputrace_producer::memory::{self, prefetch};
+use gputrace_producer::own_static;
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
 
@@ -87,9 +88,10 @@ pub enum RuntimeSearch {
 /// The interpreter that was found.
 #[inline(always)]
 pub fn current() -> Option<&'static Runtime> {
+    let runtime = own_static!(CURRENT).load(Ordering::Acquire);
     // SAFETY: the pointer is null, or points to a runtime that was written completely before it was stored
     // (Release in `keep`) and is never freed.
-    unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
+    unsafe { runtime.as_ref() }
 }
 
 /// The interpreter and the calling thread's state in it, if its frames are asked for and can be read.

@@ -20,17 +20,19 @@
 //!   part, the product, waits for no other link; the part that waits takes as long as finding the next
 //!   link.
 //! * Counts of ends never fall. So their sum over the same addresses is the same only if none has risen,
-//!   and they are simply added up.
+//!   and they are simply added up. The count of all ends is the same only if none of those has risen; which
+//!   of the two a fingerprint contains is marked in it.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 
 use gputrace_producer::handles::Handles;
 use gputrace_wire::definition::TEXT_MAX;
 
 use super::code::{self, Define};
 use super::identity::{self, Known, fold};
+use super::last_frames::LastFrames;
 use super::layout::Layout;
-use super::lives;
+use super::lives::{self, SeenEnds};
 use super::memory::Memory;
 use super::runtime::Runtime;
 use super::walk::{
@@ -121,24 +123,47 @@ pub fn hash_inside<M: Memory>(
 }
 
 /// A fingerprint of the frames that [`hash_inside`] hashes, as they are now. If two fingerprints are equal,
-/// so are the hashes. 0 if there are no frames.
+/// so are the hashes. 0 if there are no frames. `seen` and `last` are the calling thread's.
 #[inline(always)]
 pub fn fingerprint_inside<M: Memory>(
     memory: &M,
     layout: &Layout,
     types: &Types,
-    state: u64,
-    outer: u64,
+    (state, outer): (u64, u64),
+    (seen, last): (&Cell<SeenEnds>, &LastFrames),
 ) -> Result<u64, Damaged> {
     if lives::current().is_none() {
         // Ends of code objects are not reported.
         return hash_inside(memory, layout, types, state, outer);
     }
-    fingerprint_of_links(memory, layout, state, outer)
+    let Some(ends) = SeenEnds::all(seen) else {
+        return fingerprint_of_links(memory, layout, state, outer);
+    };
+    let ends = ends | OF_ALL;
+    let (mut fingerprint, mut count) = (0u64, 0);
+    let end = links_inside(memory, layout, state, outer, |at, code, instruction| {
+        last.put(count, at);
+        count += 1;
+        fingerprint = mix(fingerprint, code, instruction);
+    })?;
+    last.end(count, layout);
+    Ok(finished(fingerprint, ends, end))
 }
 
-/// The same, whether or not ends are reported.
+/// In the count of all ends, and not in a sum of those of single addresses, which are less than half of it.
+const OF_ALL: u64 = 1 << 62;
+
 #[inline(always)]
+fn finished(fingerprint: u64, ends: u64, end: Option<ChainEnd>) -> u64 {
+    match end {
+        None => 0,
+        Some(ChainEnd::Whole) => fold(fingerprint, ends).max(1),
+        Some(ChainEnd::Cut) => fold(fingerprint, !ends).max(1),
+    }
+}
+
+/// The same with the counts of ends of single addresses, whether or not ends are reported.
+#[inline(never)]
 pub fn fingerprint_of_links<M: Memory>(
     memory: &M,
     layout: &Layout,
@@ -146,15 +171,11 @@ pub fn fingerprint_of_links<M: Memory>(
     outer: u64,
 ) -> Result<u64, Damaged> {
     let (mut fingerprint, mut ends) = (0u64, 0u64);
-    let end = links_inside(memory, layout, state, outer, |code, instruction| {
+    let end = links_inside(memory, layout, state, outer, |_, code, instruction| {
         fingerprint = mix(fingerprint, code, instruction);
         ends = ends.wrapping_add(lives::ends_near(code));
     })?;
-    Ok(match end {
-        None => 0,
-        Some(ChainEnd::Whole) => fold(fingerprint, ends).max(1),
-        Some(ChainEnd::Cut) => fold(fingerprint, !ends).max(1),
-    })
+    Ok(finished(fingerprint, ends, end))
 }
 
 #[inline(always)]

@@ -107,8 +107,8 @@ pub fn frames_and_entries<M: Memory>(
     if at == 0 { Ok(ChainEnd::Whole) } else { Ok(ChainEnd::Cut) }
 }
 
-/// Calls `each` with the code object and the instruction of every frame inside the one at `outer`,
-/// innermost first, exactly as stored and including the interpreter's own frames. These are at least the
+/// Calls `each` with the address, the code object and the instruction of every frame inside the one at
+/// `outer`, innermost first, exactly as stored and including the interpreter's own frames. These are at least the
 /// frames of [`frames_inside`]. Follows no pointer but the chain's own. `None` if there is no frame.
 #[inline(always)]
 pub fn links_inside<M: Memory>(
@@ -116,7 +116,7 @@ pub fn links_inside<M: Memory>(
     layout: &Layout,
     thread: u64,
     outer: u64,
-    each: impl FnMut(u64, u64),
+    each: impl FnMut(u64, u64, u64),
 ) -> Result<Option<ChainEnd>, Damaged> {
     // One loop for each width of the instruction field.
     match layout.instruction() {
@@ -131,7 +131,7 @@ fn links<M: Memory, const IS_ADDRESS: bool>(
     layout: &Layout,
     thread: u64,
     outer: u64,
-    mut each: impl FnMut(u64, u64),
+    mut each: impl FnMut(u64, u64, u64),
 ) -> Result<Option<ChainEnd>, Damaged> {
     let (at_previous, at_code) = (layout.frame_previous.into(), layout.frame_code.into());
     let at_instruction = layout.frame_instruction.into();
@@ -148,7 +148,7 @@ fn links<M: Memory, const IS_ADDRESS: bool>(
             true => memory.word(at, at_instruction).ok_or(Damaged)?,
             false => memory.half(at, at_instruction).ok_or(Damaged)?.into(),
         };
-        each(code, instruction);
+        each(at, code, instruction);
         at = memory.word(at, at_previous).ok_or(Damaged)?;
         if at == 0 || at == outer {
             return Ok(Some(ChainEnd::Whole));
@@ -409,7 +409,7 @@ mod tests {
     fn links(process: &Process, thread: u64, outer: u64) -> Result<Links, Damaged> {
         let mut found = Vec::new();
         let memory = ProcessImage { start: START, bytes: &process.bytes };
-        let end = links_inside(&memory, &process.layout, thread, outer, |code, instruction| {
+        let end = links_inside(&memory, &process.layout, thread, outer, |_, code, instruction| {
             found.push((code, instruction));
         })?;
         Ok((end, found))

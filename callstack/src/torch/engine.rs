@@ -7,6 +7,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use gputrace_producer::memory;
+use gputrace_producer::own_static;
 
 use super::node::GradNode;
 use super::pass_offsets::PassOffsets;
@@ -122,7 +123,7 @@ pub fn begins(execute: *const c_void, pass: Option<u64>) -> Option<Beginning> {
 /// The first copy that was added.
 #[inline(always)]
 pub fn first() -> Option<&'static Engine> {
-    at(&ENGINES[0])
+    at(&own_static!(ENGINES)[0])
 }
 
 #[inline(always)]

@@ -33,10 +33,13 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use engine::Engine;
-use gputrace_producer::system;
+use gputrace_producer::own_static;
+use gputrace_producer::{system, thread};
 use gputrace_wire::caller::Caller;
 use node::GradNode;
 use passes::Outside;
+
+use crate::stack_slot::StackSlot;
 
 /// Whether stacks are to include backward passes.
 #[unsafe(link_section = ".bss.gputrace_hot")]
@@ -73,7 +76,8 @@ struct LastPass {
 
 const NONE: u64 = u64::MAX;
 
-/// The answers of [`may_be_asked`].
+/// The answers of [`may_be_asked`], in the thread's slot: every launch of a program with PyTorch reads it,
+/// and the general form of a thread-local is a call.
 mod asked {
     pub const NOT_KNOWN: u8 = 0;
     pub const YES: u8 = 1;
@@ -81,7 +85,6 @@ mod asked {
 }
 
 thread_local! {
-    static MAY_BE_ASKED: Cell<u8> = const { Cell::new(asked::NOT_KNOWN) };
     static FOUND: LastPass = const {
         LastPass {
             engine: Cell::new(0),
@@ -95,7 +98,7 @@ thread_local! {
 /// The backward pass that the calling thread works on, if any.
 #[inline(always)]
 pub fn around(generation: u32) -> Option<Around> {
-    if engine::first().is_none() || !IS_ASKED_FOR.load(Ordering::Relaxed) || !may_be_asked() {
+    if engine::first().is_none() || !own_static!(IS_ASKED_FOR).load(Ordering::Relaxed) || !may_be_asked() {
         return None;
     }
     of_engines(generation)
@@ -104,23 +107,32 @@ pub fn around(generation: u32) -> Option<Around> {
 /// Called with the stack of a call that the calling thread makes outside of any backward pass.
 #[inline(always)]
 pub fn calls(generation: u32, stack: u32) {
-    if let Some(engine) = engine::first() {
+    if answer() == asked::YES
+        && let Some(engine) = engine::first()
+    {
         notes(engine, generation, stack);
     }
 }
 
-/// Not inlined: the compiler looks for the thread-local before it knows that it is needed.
+#[cold]
 #[inline(never)]
 fn notes(engine: &'static Engine, generation: u32, stack: u32) {
-    if MAY_BE_ASKED.get() == asked::YES {
-        forward::note(engine, generation, stack);
-    }
+    forward::note(engine, generation, stack);
+}
+
+#[inline(always)]
+fn answer() -> u8 {
+    thread::with(|slot| StackSlot::of(slot).asked.get())
+}
+
+fn set_answer(answer: u8) {
+    thread::with(|slot| StackSlot::of(slot).asked.set(answer));
 }
 
 /// Called when the calling thread begins a pass, which is not inside a driver call. The thread may be asked
 /// from now on, and is asked for the first time here.
 pub fn begins_pass() {
-    MAY_BE_ASKED.set(asked::YES);
+    set_answer(asked::YES);
     for (_, engine) in engine::all() {
         let _ = (engine.pass_number(), engine.next_node(), engine.thread());
     }
@@ -134,7 +146,7 @@ pub fn begins_pass() {
 /// PyTorch's own, named `pt_autograd_<device>` (from 2.6 on at the latest; not in 2.1).
 #[inline(always)]
 fn may_be_asked() -> bool {
-    match MAY_BE_ASKED.get() {
+    match answer() {
         asked::NOT_KNOWN => is_called_as_pytorchs(),
         known => known == asked::YES,
     }
@@ -143,7 +155,7 @@ fn may_be_asked() -> bool {
 #[cold]
 fn is_called_as_pytorchs() -> bool {
     let is_its_own = system::thread_name().starts_with(b"pt_autograd_");
-    MAY_BE_ASKED.set(if is_its_own { asked::YES } else { asked::NO });
+    set_answer(if is_its_own { asked::YES } else { asked::NO });
     is_its_own
 }
 

@@ -9,6 +9,8 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
+use gputrace_producer::own_static;
+
 use crate::python::identity::fold;
 
 /// The id of an operator that is not shown as a frame.
@@ -145,7 +147,7 @@ fn stray(record: u64) {
 /// Whether any thread ever began an operator.
 #[inline(always)]
 pub fn have_begun() -> bool {
-    ANY_BEGAN.load(Ordering::Relaxed)
+    own_static!(ANY_BEGAN).load(Ordering::Relaxed)
 }
 
 /// A hash of the operators that the thread executes; 0 for none.

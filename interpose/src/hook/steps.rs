@@ -54,7 +54,8 @@ pub fn around(
     let Some(session) = session::current() else { return idle(entry, without_session, original) };
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else { return nested(session, original) };
-        let sampled = slot.samples_cost().then(clock::now);
+        let is_sampled = slot.samples_cost();
+        let first_ticks = clock::now_if(is_sampled);
         let state = session.hook_state();
         let (recording, ends_range) = if state.counts_launches() {
             capture::of_call(session, entry)
@@ -84,9 +85,10 @@ pub fn around(
         let Some(tables) = tables::of(session) else { return without_tables(session, status) };
         let context = Context { session, tables, status };
         let is_recorded = record(&context, entry, slot, at, describe(&context));
-        if let Some(first_ticks) = sampled {
-            // The hook's own time: from the first clock reading to the start, and from the end to now.
-            let own = start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
+        let last_ticks = clock::now_if(is_sampled);
+        if is_sampled {
+            // The hook's own time: from the first clock reading to the start, and from the end to the last.
+            let own = start_ticks.wrapping_sub(first_ticks) + last_ticks.wrapping_sub(end_ticks);
             add_cost(session, slot, entry, own, is_recorded.then_some((state, at.duration_ticks)), status);
         }
         status
