@@ -7,6 +7,7 @@ mod harness;
 mod auto_collect;
 mod bad_collector;
 mod bad_input;
+mod budget;
 mod callers;
 mod choosing_traces;
 mod command_line;

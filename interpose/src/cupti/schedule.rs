@@ -58,7 +58,7 @@ pub enum Due {
 
 #[derive(Debug)]
 pub struct Schedule {
-    pub windows: Windows,
+    windows: Windows,
     phase: Phase,
     random: Random,
     /// The number of the last window.
@@ -131,6 +131,21 @@ impl Schedule {
         if let Phase::Draining { ended_ns, look_ns } = &mut self.phase {
             let since_ns = now_ns.saturating_sub(*ended_ns).max(FIRST_LOOK_NS);
             *look_ns = (now_ns + since_ns).min(*ended_ns + GRACE_MOST_NS);
+        }
+    }
+
+    pub fn windows(&self) -> Windows {
+        self.windows
+    }
+
+    /// Windows are of that length and distance from here on. The gap to the next one has no memory, so it may
+    /// be drawn anew.
+    pub fn go_on_with(&mut self, windows: Windows, now_ns: u64) {
+        if windows != self.windows {
+            self.windows = windows;
+            if self.phase == Phase::Closed {
+                self.next_ns = now_ns.saturating_add(self.gap_ns());
+            }
         }
     }
 

@@ -13,7 +13,11 @@ use gputrace_wire::windows::Windows;
 use super::budget::{Calls, Controller, Interval};
 
 /// Shorter intervals have too few samples.
-const INTERVAL_LEAST_NS: u64 = 500_000_000;
+pub const INTERVAL_LEAST_NS: u64 = 500_000_000;
+/// The last one, at the session's end, may be as short as this.
+pub const INTERVAL_LAST_NS: u64 = 100_000_000;
+/// So long an interval ends without a window.
+pub const INTERVAL_MOST_NS: u64 = 2_000_000_000;
 
 /// All sums at one moment.
 #[derive(Clone, Copy, Default)]
@@ -102,10 +106,10 @@ impl Spending {
         }
     }
 
-    /// To be called between windows: how to go on, where enough time has passed to know.
-    pub fn next(&mut self, session: &Session) -> Option<(Windows, Launches)> {
+    /// To be called between windows: how to go on, where at least so much time has passed.
+    pub fn next(&mut self, session: &Session, least_ns: u64) -> Option<(Windows, Launches)> {
         let now = Sums::now(session, self.paused_ns);
-        if now.recorded_ns(&self.before) < INTERVAL_LEAST_NS {
+        if now.recorded_ns(&self.before) < least_ns {
             return None;
         }
         let interval = now.since(&self.before);

@@ -40,7 +40,7 @@ use gputrace_wire::windows::Windows;
 
 use super::root::{self, Root};
 use super::schedule::{Due, Phase, Schedule};
-use super::spending::Spending;
+use super::spending::{self, Spending};
 use super::switching::Switching;
 use super::{awaited, base_kinds, records, returned};
 use crate::hook::saving;
@@ -153,6 +153,11 @@ pub fn deactivate(session: &'static Session, switching: &mut Switching) {
 /// The session's last call. Launches are recorded whole from here on, so that none is counted that is not
 /// written.
 pub fn finish(session: &'static Session) {
+    if are_active(session)
+        && let Some(mut switching) = Switching::try_take()
+    {
+        machine(&mut switching).spend(session, spending::INTERVAL_LAST_NS);
+    }
     session.set_launches(Launches::Whole);
     saving::write_counts(session);
 }
@@ -199,7 +204,12 @@ impl Machine {
         let first_seen = session.first_seen_untimed();
         let has_come = || has_come(session, launches_before);
         match schedule.step(now_ns, first_seen, has_come) {
-            Due::Wait { until_ns } => return Some(until_ns.saturating_sub(now_ns).max(1)),
+            Due::Wait { until_ns } => {
+                if schedule.phase() == Phase::Closed {
+                    self.spend(session, spending::INTERVAL_MOST_NS);
+                }
+                return Some(until_ns.saturating_sub(now_ns).max(1));
+            }
             Due::Open { window, cause } => self.open(session, root, window, cause, first_seen),
             Due::End => self.end(session),
             Due::Look => {
@@ -218,14 +228,14 @@ impl Machine {
                 self.disable_ns = since(begun_ns);
                 session.set_timing(Timing::Off);
                 session.count(Counter::SwitchOffNs, self.disable_ns.into());
-                self.spend(session);
+                self.spend(session, spending::INTERVAL_LEAST_NS);
             }
         }
         None
     }
 
     fn open(&mut self, session: &'static Session, root: &Root, window: u32, cause: u8, first_seen: u32) {
-        self.spend(session);
+        self.spend(session, spending::INTERVAL_LEAST_NS);
         let Some(schedule) = &mut self.schedule else { return };
         self.enable_ns = 0;
         if schedule.phase() == Phase::Closed {
@@ -253,14 +263,12 @@ impl Machine {
         self.note(session, true, ticks);
     }
 
-    /// Chooses how to go on, where there is a budget.
-    fn spend(&mut self, session: &'static Session) {
-        let Some((windows, launches)) = self.spending.as_mut().and_then(|spending| spending.next(session))
-        else {
-            return;
-        };
+    /// Chooses how to go on, where there is a budget and so much time has passed.
+    fn spend(&mut self, session: &'static Session, least_ns: u64) {
+        let next = self.spending.as_mut().and_then(|spending| spending.next(session, least_ns));
+        let Some((windows, launches)) = next else { return };
         if let Some(schedule) = &mut self.schedule {
-            schedule.windows = windows;
+            schedule.go_on_with(windows, clock::monotonic_ns());
         }
         let before = session.hook_state().launches();
         if launches == before {
@@ -295,7 +303,7 @@ impl Machine {
     }
 
     fn note(&self, session: &'static Session, is_on: bool, ticks: u64) {
-        let windows = self.schedule.as_ref().map_or(self.asked, |schedule| schedule.windows);
+        let windows = self.schedule.as_ref().map_or(self.asked, Schedule::windows);
         let mark = mark::DeviceTimes {
             is_on,
             cause: self.cause,

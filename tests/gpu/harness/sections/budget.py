@@ -13,7 +13,7 @@ from . import control, windows
 RECORDED = "recorded"
 STATES = {inprocess.BASE: None, RECORDED: {}}
 # By workload: seconds, and processes at once. Those that keep the device busy run alone.
-WORKLOADS = {"small": (150, 5), "llama": (110, 5), "graph": (35, 1), "gpu": (40, 1)}
+WORKLOADS = {"small": (110, 6), "llama": (110, 6), "graph": (35, 1), "gpu": (40, 1)}
 BUDGET, ALLOWED, ALLOWED_HIGH = "1%", 1.010, 1.015
 # Until the controller has found what to give up.
 SETTLING_S = 12

@@ -274,20 +274,25 @@ def check_processes(bench, phase, watch, number, uuid, pid, held_mib):
 def check_cost(bench, devices):
     """Processor time of the daemon at 100 ms with one device, or with all of them; then its page."""
     monitor = Started(bench, "daemon", [bench.gputrace, "monitor", "--interval", "100ms", "--prometheus", "127.0.0.1:0"])
+    # One that prints each sample, and so takes all of them.
+    printing = Started(bench, "daemon-lines", [bench.gputrace, "monitor", "--interval", "100ms", "--json-lines"])
     try:
         found = monitor.waits_for(monitor.err, r"http://\S+/metrics", 30)
         if not bench.check("page-address", found, monitor.err.read_text(errors="replace")[-200:].strip()):
             return
         time.sleep(1.5)
-        begin, before, threads = time.monotonic(), monitor.processor_seconds(), monitor.threads()
+        begin, before, threads, printed = time.monotonic(), monitor.processor_seconds(), monitor.threads(), printing.processor_seconds()
         time.sleep(COST_SECONDS)
         used, seconds = monitor.processor_seconds() - before, time.monotonic() - begin
         by_thread = {name: round(now - threads.get(name, 0), 2) for name, now in monitor.threads().items()}
         percent = used / seconds * 100
         each = percent / len(devices)
         bench.check("cost", each < COST_MOST, f"{percent:.3f} % of one core for {len(devices)} devices, {each:.3f} % each ({used * 1e3:.1f} ms in {seconds:.1f} s at 100 ms; ms by thread {by_thread})")
+        used = printing.processor_seconds() - printed
+        bench.row("cost-lines", "INFO", f"{used / seconds / len(devices):.3%} of one core a device where each sample is printed")
         check_page(bench, found[0], devices)
     finally:
+        printing.end()
         bench.check("daemon-end", monitor.end() == 0, monitor.err.read_text(errors="replace")[-200:].strip())
 
 
