@@ -12,9 +12,9 @@ use crate::harness::session::{Session, ctl, eventually};
 use crate::harness::tool::{Traced, calls, count, dropped, gputrace, run_with};
 
 /// The C program by itself launches two kernels equally often.
-fn c_program(percent: &str, milliseconds: &str) -> (Traced, Value) {
+fn c_program(percent: &str, threads: &str, milliseconds: &str) -> (Traced, Value) {
     let run = run_with(&["--budget", percent], compiled("windows", Link::Driver));
-    let traced = run.arg("1").arg(milliseconds).succeed();
+    let traced = run.arg(threads).arg(milliseconds).succeed();
     let report = traced.report();
     let said: Vec<u64> = traced.ended.stdout.split_whitespace().map(|word| word.parse().unwrap()).collect();
     assert_eq!([count(&report, "launches"), count(&report, "graph_launches")], said[..], "{report:#}");
@@ -26,7 +26,7 @@ fn c_program(percent: &str, milliseconds: &str) -> (Traced, Value) {
 #[test]
 fn report_says_whether_a_budget_was_kept() {
     let budget = |percent: &str| {
-        let (traced, report) = c_program(percent, "3000");
+        let (traced, report) = c_program(percent, "1", "3000");
         let budget = report["budget"].clone();
         assert!(count(&budget, "windows") > 0 && count(&budget, "wall_ns") > 1_500_000_000, "{budget:#}");
         let cost: u64 =
@@ -78,8 +78,8 @@ fn budgets_that_make_no_sense_are_refused() {
 
 #[test]
 fn single_launches_are_given_up_last_and_each_is_counted() {
-    // Unoptimised hooks of some ten thousand launches a second.
-    let (traced, report) = c_program("0.5%", "8000");
+    // Some ten thousand launches a second of each thread.
+    let (traced, report) = c_program("0.5%", "6", "9000");
     let budget = &report["budget"];
     assert!(count(&report, "counted_launches") > 10_000, "{budget:#}");
     assert!(count(budget, "counted_ns") > 1_000_000_000, "{budget:#}");
@@ -94,7 +94,7 @@ fn single_launches_are_given_up_last_and_each_is_counted() {
 
 #[test]
 fn program_that_costs_little_has_device_times_all_the_time() {
-    let (_, report) = c_program("50%", "9000");
+    let (_, report) = c_program("50%", "1", "14000");
     let budget = &report["budget"];
     assert!(count(budget, "full_ns") > 1_000_000_000, "{budget:#}");
     assert_eq!([count(&report, "counted_launches"), count(&report, "unstacked_launches")], [0; 2]);

@@ -37,7 +37,7 @@ def in_one_process(bench, workload):
     def measure(number):
         name = f"budget-{workload}-{number}"
         keep = lambda report: reports.__setitem__(number, report)
-        return inprocess.measure(bench.gputrace, command, ["--budget", BUDGET], STATES, 1_000_000, number, bench.scratch, name, until, settling_s=SETTLING_S, keep=keep)
+        return inprocess.measure(bench.gputrace, command, ["--budget", BUDGET, "--graph-times", "auto"], STATES, 1_000_000, number, bench.scratch, name, until, settling_s=SETTLING_S, keep=keep)
 
     with ThreadPoolExecutor(processes) as pool:
         measured = list(pool.map(measure, range(processes)))
@@ -77,7 +77,7 @@ def compare(bench, name, full, report):
     """Shares of the GPU time by line, of a full recording and of one under a budget."""
     shares = []
     for one in (full, report):
-        lines = {(row["file"].rsplit("/", 1)[-1], row["line"]): row["gpu_ns"] + (row.get("estimate") or {}).get("ns", 0) for row in one.get("lines", []) if row.get("file")}
+        lines = {(row["file"].rsplit("/", 1)[-1], row["line"]): (row.get("estimate") or {}).get("total_ns", row["charged_ns"] or 0) for row in one["lines"] if row.get("file")}
         total = sum(lines.values()) or 1
         shares.append({line: ns / total for line, ns in lines.items()})
     far = {line: (round(share, 4), round(shares[1].get(line, 0), 4)) for line, share in shares[0].items() if share > 0.02 and abs(shares[1].get(line, 0) - share) > 0.02}
@@ -88,7 +88,7 @@ def killed(bench):
     """A program that is killed while its launches are only counted says how many of them it cannot name."""
     script = bench.scratch / "budget_killed.py"
     script.write_text(control.TRAINING)
-    running = control.Running(bench, "killed", ["--budget", "0.5%"], [bench.python, script])
+    running = control.Running(bench, "killed", ["--budget", "0.5%", "--graph-times", "auto"], [bench.python, script])
     if not bench.check("killed-ready", running.is_ready(), running.err.read_text(errors="replace")[-300:]):
         running.end()
         return
