@@ -97,7 +97,7 @@ fn program_that_costs_little_has_device_times_all_the_time() {
     let (_, report) = c_program("50%", "1", "14000");
     let budget = &report["budget"];
     assert!(count(budget, "full_ns") > 1_000_000_000, "{budget:#}");
-    assert_eq!([count(&report, "counted_launches"), count(&report, "unstacked_launches")], [0; 2]);
+    assert!(report["counted_launches"].is_null() && report["unstacked_launches"].is_null(), "{report:#}");
 }
 
 /// The program's own counts, by line, and the report.

@@ -13,7 +13,9 @@ from . import control, windows
 RECORDED = "recorded"
 STATES = {inprocess.BASE: None, RECORDED: {}}
 # By workload: seconds, and processes at once. Those that keep the device busy run alone.
-WORKLOADS = {"small": (110, 6), "llama": (110, 6), "graph": (35, 1), "gpu": (40, 1)}
+WORKLOADS = {"small": (110, 6), "llama": (110, 6), "graph": (35, 1), "gpu": (60, 1)}
+# Steps and ms of a block, where a step takes long.
+BLOCKS = {"gpu": (2, 100)}
 BUDGET, ALLOWED, ALLOWED_HIGH = "1%", 1.010, 1.015
 # Until the controller has found what to give up.
 SETTLING_S = 12
@@ -37,7 +39,8 @@ def in_one_process(bench, workload):
     def measure(number):
         name = f"budget-{workload}-{number}"
         keep = lambda report: reports.__setitem__(number, report)
-        return inprocess.measure(bench.gputrace, command, ["--budget", BUDGET, "--graph-times", "auto"], STATES, 1_000_000, number, bench.scratch, name, until, settling_s=SETTLING_S, keep=keep)
+        return inprocess.measure(bench.gputrace, command, ["--budget", BUDGET, "--graph-times", "auto"], STATES, 1_000_000, number, bench.scratch, name, until, settling_s=SETTLING_S, keep=keep,
+                                 block=BLOCKS.get(workload, (inprocess.STEPS_MIN, inprocess.BLOCK_MS)))
 
     with ThreadPoolExecutor(processes) as pool:
         measured = list(pool.map(measure, range(processes)))
