@@ -77,7 +77,7 @@ fn budgets_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn single_launches_are_given_up_last_and_each_is_counted() {
+fn launches_that_are_only_counted_are_counted_exactly() {
     // Some ten thousand launches a second of each thread.
     let (traced, report) = c_program("0.5%", "6", "9000");
     let budget = &report["budget"];

@@ -76,8 +76,8 @@ pub enum Counter {
     BudgetSwitchesNs = 37,
     /// The time in which windows had the least part of the time that they can have.
     BudgetLeastNs = 38,
-    /// Intervals in which the cost was measured, the sum of their costs in millionths of their length, and the
-    /// sum of these numbers' squares: what the error of the whole cost is made of.
+    /// Intervals in which the cost was measured, the sum of their costs in millionths of their length, and
+    /// the sum of these numbers' squares: what the error of the whole cost is made of.
     BudgetIntervals = 39,
     BudgetCostPpm = 40,
     BudgetCostPpmSquares = 41,

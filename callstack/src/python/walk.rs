@@ -108,8 +108,8 @@ pub fn frames_and_entries<M: Memory>(
 }
 
 /// Calls `each` with the address, the code object and the instruction of every frame inside the one at
-/// `outer`, innermost first, exactly as stored and including the interpreter's own frames. These are at least the
-/// frames of [`frames_inside`]. Follows no pointer but the chain's own. `None` if there is no frame.
+/// `outer`, innermost first, exactly as stored and including the interpreter's own frames. These are at least
+/// the frames of [`frames_inside`]. Follows no pointer but the chain's own. `None` if there is no frame.
 #[inline(always)]
 pub fn links_inside<M: Memory>(
     memory: &M,

@@ -13,8 +13,8 @@
 //!
 //! From what was measured follows what each of these would cost at a fraction of windows. The next fraction
 //! is the one at which the cost would be [`AIM`] of what is allowed, less a part of what was spent too much
-//! before. Launches outside of windows lose their stacks where windows would otherwise have less than [`FAIR`]
-//! of the time, and get them back where there has been room for some intervals. Steps are bounded, so that
+//! before. Launches outside of windows lose their stacks where windows would otherwise have less than
+//! [`FAIR`] of the time, and get them back where some intervals could have paid for them. Steps are bounded, so that
 //! one odd interval does not stop the sample, and so is the debt.
 
 use gputrace_producer::hook_state::Launches;
@@ -31,10 +31,10 @@ const FAIR: f64 = 0.01;
 const STEP_DOWN: f64 = 0.25;
 const STEP_UP: f64 = 1.25;
 /// More is recorded after so many intervals that had room for it, and for so much more of what is needed.
-const INTERVALS_WITH_ROOM: u32 = 4;
-const ROOM: f64 = 2.0;
+const INTERVALS_TO_RISE: u32 = 4;
+const MARGIN: f64 = 2.0;
 /// The same for device times all the time: the part of the aim that they may cost.
-const ROOM_OF_ALL: f64 = 0.8;
+const ALL_SHARE: f64 = 0.8;
 /// Debt is paid back over this time, and is at most what is allowed in it.
 const DEBT_NS: f64 = 10e9;
 /// Weight of what was measured before, of rates and of a record's cost.
@@ -101,7 +101,7 @@ pub struct Controller {
     launches: Launches,
     /// Whether windows follow each other at once.
     times_all: bool,
-    with_room: u32,
+    cheap_intervals: u32,
     /// CUPTI's cost of a record: a weighted sum and its weight.
     record_sum: f64,
     record_weight: f64,
@@ -125,7 +125,7 @@ impl Controller {
             fraction: begin.fraction().clamp(LEAST, MOST),
             launches: Launches::Whole,
             times_all: false,
-            with_room: 0,
+            cheap_intervals: 0,
             record_sum: RECORD_NS * RECORD_WEIGHT,
             record_weight: RECORD_WEIGHT,
             rate: None,
@@ -236,7 +236,7 @@ impl Controller {
             if all <= aim {
                 return;
             }
-            (self.times_all, self.fraction, self.with_room) = (false, MOST, 0);
+            (self.times_all, self.fraction, self.cheap_intervals) = (false, MOST, 0);
         }
         // The debt is of the past: it makes windows rarer, and does not change what is recorded beside them.
         let more = match self.launches {
@@ -244,13 +244,13 @@ impl Controller {
             Launches::Unstacked => Some(Launches::Whole),
             Launches::Counted => Some(Launches::Unstacked),
         };
-        let has_room = match more {
-            Some(more) => self.fraction_for(more, aim) >= FAIR * ROOM,
-            None => self.fraction >= MOST && all <= aim * ROOM_OF_ALL,
+        let is_cheap = match more {
+            Some(more) => self.fraction_for(more, aim) >= FAIR * MARGIN,
+            None => self.fraction >= MOST && all <= aim * ALL_SHARE,
         };
-        self.with_room = if has_room { self.with_room + 1 } else { 0 };
-        if self.with_room >= INTERVALS_WITH_ROOM {
-            self.with_room = 0;
+        self.cheap_intervals = if is_cheap { self.cheap_intervals + 1 } else { 0 };
+        if self.cheap_intervals >= INTERVALS_TO_RISE {
+            self.cheap_intervals = 0;
             match more {
                 Some(more) => self.launches = more,
                 None => return self.times_all = true,

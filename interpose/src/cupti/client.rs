@@ -167,8 +167,8 @@ pub fn turn(session: &'static Session) {
         // Buffers may have come back meanwhile.
         returned::catch_up();
     } else if is_wanted && windows::are_active(session) {
-        // Between rare windows, records of copies and fills would come so late that their calls are forgotten,
-        // and fill the buffers. What CUPTI has written is read without a flush.
+        // Between rare windows, records of copies and fills would come so late that their calls are
+        // forgotten, and fill the buffers. What CUPTI has written is read without a flush.
         records::read_early(root);
         returned::catch_up();
     }

@@ -3,7 +3,7 @@
 //! | file | noun |
 //! |---|---|
 //! | `tables` | a session's handles and their definitions |
-//! | `launch_counts` | how often each kernel was launched on each stream, where that is all that is recorded |
+//! | `launch_counts` | how often each kernel was launched on each stream, where no more is recorded |
 //! | `cuda_slot` | the CUDA-specific fields of a thread's slot |
 //! | `device` | device properties, asked of the driver |
 

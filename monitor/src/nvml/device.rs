@@ -349,7 +349,7 @@ impl NvmlSource {
             let mhz = self.mhz(device, Clock::SM);
             if self.sm_mhz.get(now).is_none_or(|(last, _)| *last != mhz) {
                 self.reasons.hurry();
-                self.state.stir();
+                self.state.hurry();
             }
             self.sm_mhz.set(mhz, now);
         }
