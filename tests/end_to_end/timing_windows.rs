@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
-use crate::harness::session::{Session, ctl, eventually};
+use crate::harness::session::{Session, ctl};
 use crate::harness::tool::{Traced, calls, count, dropped, gputrace, run_with};
 
 /// What the simulated kernels take.

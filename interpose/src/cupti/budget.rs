@@ -14,8 +14,8 @@
 //! From what was measured follows what each of these would cost at a fraction of windows. The next fraction
 //! is the one at which the cost would be [`AIM`] of what is allowed, less a part of what was spent too much
 //! before. Launches outside of windows lose their stacks where windows would otherwise have less than
-//! [`FAIR`] of the time, and get them back where some intervals could have paid for them. Steps are bounded, so that
-//! one odd interval does not stop the sample, and so is the debt.
+//! [`FAIR`] of the time, and get them back where some intervals could have paid for them. Steps are bounded,
+//! so that one odd interval does not stop the sample, and so is the debt.
 
 use gputrace_producer::hook_state::Launches;
 use gputrace_wire::budget::Budget;
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_are_given_up_before_counts_and_each_is_taken_again_where_there_is_room() {
+    fn stacks_go_before_counts_and_each_comes_back_where_it_can_be_paid_for() {
         let mut controller = controller(1);
         // 30,000 launches a second: CUPTI's callbacks alone cost 0.38 %.
         let stacks = Program { hooks_ns: [300.0, 40.0, 30.0], ..Program::new(30_000.0, 300.0) };

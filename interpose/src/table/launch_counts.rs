@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn pair_without_room_is_refused_and_known_ones_go_on() {
+    fn pair_that_does_not_fit_is_refused_and_known_ones_go_on() {
         let counts = LaunchCounts::new().unwrap();
         let known: Vec<u32> = (1..=100_000).filter(|function| counts.add(*function, 1)).collect();
         assert!((ENTRIES / 2..=ENTRIES).contains(&known.len()), "{}", known.len());
