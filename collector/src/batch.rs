@@ -267,6 +267,11 @@ impl Counters {
         self.values.get(counter as usize).copied().unwrap_or(0)
     }
 
+    /// The mean cost of the hooks that were measured.
+    pub fn hook_cost_ns(&self, ns_per_tick: f64) -> Option<f64> {
+        (self.sampled_hooks > 0).then(|| self.sampled_ticks as f64 * ns_per_tick / self.sampled_hooks as f64)
+    }
+
     /// The counters of losses, by name.
     pub fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let lost = Counter::ALL.into_iter().filter(|counter| counter.is_loss());

@@ -22,9 +22,7 @@ impl Observed {
     }
 
     pub fn snapshot(&mut self, snapshot: &ProcessSnapshot<'_>) {
-        let calls = snapshot.counts.host_calls();
-        let is_measured = snapshot.counters.sampled_hooks > 0 && calls > 0;
-        self.hook_cost_ns = is_measured.then(|| snapshot.hooks_ns() / calls as f64);
+        self.hook_cost_ns = snapshot.hook_cost_ns();
     }
 
     /// The tables of the process, as of that time.

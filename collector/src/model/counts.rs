@@ -178,6 +178,11 @@ impl Counts {
         self.entries(kind::BLOCK)
     }
 
+    /// The number of hooks that recorded or counted something while the session was not paused.
+    pub fn hooks(&self) -> u64 {
+        self.host_calls() + self.blocks() + self.counted
+    }
+
     /// The number of host calls.
     pub fn host_calls(&self) -> u64 {
         (kind::LAUNCH..=kind::CALL).chain([kind::MEMORY]).map(|kind| self.entries(kind)).sum()

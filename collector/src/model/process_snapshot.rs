@@ -28,15 +28,13 @@ impl ProcessSnapshot<'_> {
         self.counters.value(counter)
     }
 
-    /// An estimate of the time spent in hooks: the mean of the measured hooks times the number of all hooked
-    /// calls.
+    /// The mean cost of the hooks that were measured.
+    pub fn hook_cost_ns(&self) -> Option<f64> {
+        self.counters.hook_cost_ns(self.ns_per_tick)
+    }
+
+    /// An estimate of the time spent in hooks: the mean of the measured hooks times the number of all hooks.
     pub fn hooks_ns(&self) -> f64 {
-        match self.counters.sampled_hooks {
-            0 => 0.0,
-            sampled => {
-                let each_ns = self.counters.sampled_ticks as f64 * self.ns_per_tick / sampled as f64;
-                each_ns * self.counts.host_calls() as f64
-            }
-        }
+        self.hook_cost_ns().unwrap_or(0.0) * self.counts.hooks() as f64
     }
 }

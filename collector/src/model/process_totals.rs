@@ -52,8 +52,6 @@ impl Process {
 
     /// The mean cost of the hooks that were measured.
     pub fn hook_cost_ns(&self) -> Option<f64> {
-        (self.counters.sampled_hooks > 0).then(|| {
-            self.counters.sampled_ticks as f64 * self.ns_per_tick / self.counters.sampled_hooks as f64
-        })
+        self.counters.hook_cost_ns(self.ns_per_tick)
     }
 }

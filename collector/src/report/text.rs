@@ -295,7 +295,7 @@ impl Report {
                 &format!(
                     "hooks alone {share:.2}% of wall time: {} in {} hooks, {each_ns:.0} ns each",
                     duration(all_ns as u64),
-                    count(counts.host_calls)
+                    count(counts.host_calls.saturating_add(counts.counted_launches))
                 ),
             );
         }
