@@ -48,6 +48,25 @@ pub struct Kernels {
     other: KernelAggregate,
 }
 
+/// The kernel's entry; `None` if it has none and there are too many.
+#[inline]
+fn entry<'a>(
+    entries: &'a mut Vec<(KernelKey, KernelAggregate)>,
+    indices: &mut FxHashMap<KernelKey, usize>,
+    key: KernelKey,
+) -> Option<&'a mut KernelAggregate> {
+    let index = match indices.get(&key) {
+        Some(index) => *index,
+        None if entries.len() < NAMES_MAX => {
+            indices.insert(key, entries.len());
+            entries.push((key, KernelAggregate::default()));
+            entries.len() - 1
+        }
+        None => return None,
+    };
+    entries.get_mut(index).map(|(_, entry)| entry)
+}
+
 impl Kernels {
     #[inline]
     pub fn add(
@@ -60,16 +79,7 @@ impl Kernels {
     ) {
         let key = KernelKey { process, name: kernel.name };
         let config = Config { device, kernel: Kernel { name: 0, ..*kernel } };
-        let entry = match self.indices.get(&key) {
-            Some(index) => self.entries.get_mut(*index).map(|(_, entry)| entry),
-            None if self.entries.len() < NAMES_MAX => {
-                self.indices.insert(key, self.entries.len());
-                self.entries.push((key, KernelAggregate::default()));
-                self.entries.last_mut().map(|(_, entry)| entry)
-            }
-            None => None,
-        };
-        let Some(entry) = entry else {
+        let Some(entry) = entry(&mut self.entries, &mut self.indices, key) else {
             self.other.count(duration_ns);
             self.other.other_config_calls += 1;
             return;
@@ -91,17 +101,7 @@ impl Kernels {
     /// Adds launches that were only counted: their configuration is not known.
     pub fn add_counted(&mut self, process: u32, name: u32, launches: u64) {
         let key = KernelKey { process, name };
-        let next = self.entries.len();
-        let index = match self.indices.get(&key) {
-            Some(index) => *index,
-            None if next < NAMES_MAX => {
-                self.indices.insert(key, next);
-                self.entries.push((key, KernelAggregate::default()));
-                next
-            }
-            None => usize::MAX,
-        };
-        let entry = self.entries.get_mut(index).map_or(&mut self.other, |(_, entry)| entry);
+        let entry = entry(&mut self.entries, &mut self.indices, key).unwrap_or(&mut self.other);
         entry.calls = entry.calls.saturating_add(launches);
         entry.other_config_calls = entry.other_config_calls.saturating_add(launches);
     }

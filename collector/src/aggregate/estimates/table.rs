@@ -141,7 +141,7 @@ impl Estimates {
         }
     }
 
-    /// Counts launches of which nothing is known but their kernel and stream, which `key` has.
+    /// Counts launches whose kernel and stream alone are known; `key` has both.
     pub fn counted(&mut self, launches: u64, function: u32, key: StackKey) {
         self.unplaced(Unplaced { key, function, shape: None }, launches);
     }
