@@ -40,7 +40,7 @@ use gputrace_wire::windows::Windows;
 
 use super::root::{self, Root};
 use super::schedule::{Due, Phase, Schedule};
-use super::spending::{self, Spending};
+use super::spending::{INTERVAL_LAST_NS, INTERVAL_LEAST_NS, INTERVAL_MOST_NS, Spending};
 use super::switching::Switching;
 use super::{awaited, base_kinds, records, returned};
 use crate::hook::saving;
@@ -155,8 +155,10 @@ pub fn deactivate(session: &'static Session, switching: &mut Switching) {
 pub fn finish(session: &'static Session) {
     if are_active(session)
         && let Some(mut switching) = Switching::try_take()
+        && let Some(spending) = &mut machine(&mut switching).spending
     {
-        machine(&mut switching).spend(session, spending::INTERVAL_LAST_NS);
+        // What was spent counts; how to go on does not matter any more.
+        _ = spending.next(session, INTERVAL_LAST_NS);
     }
     session.set_launches(Launches::Whole);
     saving::write_counts(session);
@@ -206,7 +208,7 @@ impl Machine {
         match schedule.step(now_ns, first_seen, has_come) {
             Due::Wait { until_ns } => {
                 if schedule.phase() == Phase::Closed {
-                    self.spend(session, spending::INTERVAL_MOST_NS);
+                    self.spend(session, INTERVAL_MOST_NS);
                 }
                 return Some(until_ns.saturating_sub(now_ns).max(1));
             }
@@ -228,14 +230,14 @@ impl Machine {
                 self.disable_ns = since(begun_ns);
                 session.set_timing(Timing::Off);
                 session.count(Counter::SwitchOffNs, self.disable_ns.into());
-                self.spend(session, spending::INTERVAL_LEAST_NS);
+                self.spend(session, INTERVAL_LEAST_NS);
             }
         }
         None
     }
 
     fn open(&mut self, session: &'static Session, root: &Root, window: u32, cause: u8, first_seen: u32) {
-        self.spend(session, spending::INTERVAL_LEAST_NS);
+        self.spend(session, INTERVAL_LEAST_NS);
         let Some(schedule) = &mut self.schedule else { return };
         self.enable_ns = 0;
         if schedule.phase() == Phase::Closed {
