@@ -3,7 +3,8 @@
 //! A row is a function by its base name and one signature, the symbols that export it with that signature
 //! (each with the CUDA version from which `cuGetProcAddress` returns it), and the description of a call. A
 //! row of a function that destroys also says what to forget before the call and may keep until after it.
-//! `fails` marks a function that is recorded only if it fails, `node` one that adds a node to a graph. From
+//! `launch` names the kernel and the stream of a launch, which may be all that is counted of it, `fails` marks a
+//! function that is recorded only if it fails, `node` one that adds a node to a graph. From
 //! each symbol the macro makes the export, the typed call of the original and the [`Entry`] that look-ups and
 //! tests read. Adding a function anywhere else is a defect.
 //!
@@ -33,7 +34,6 @@ use crate::resolve::proc_address;
 use crate::symbols::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, Status};
 use crate::symbols::entry::{self, Entry, hash};
 use crate::symbols::originals;
-use crate::table::tables::Tables;
 
 /// The entry that exports this symbol.
 pub fn by_symbol(name: &[u8]) -> Option<&'static Entry> {
@@ -87,23 +87,26 @@ macro_rules! hooks {
     (@export $symbol:ident $args:tt (before $before:expr; |$cx:ident| $description:expr)) => {
         hooks!(@function $symbol $args (_ = $before) |$cx| $description);
     };
+    (@export $symbol:ident $args:tt (launch ($of:ident, $stream:expr); |$cx:ident| $description:expr)) => {
+        hooks!(@function $symbol $args (_ = ()) around (|| Some(($of, $stream))) |$cx| $description);
+    };
     (@export $symbol:ident $args:tt (|$cx:ident| $description:expr)) => {
         hooks!(@function $symbol $args (_ = ()) |$cx| $description);
     };
     (@export $symbol:ident $args:tt (fails |$cx:ident| $description:expr)) => {
-        hooks!(@function $symbol $args (_ = ()) around_failure |$cx| $description);
+        hooks!(@function $symbol $args (_ = ()) around_failure (|| None) |$cx| $description);
     };
     (@export $symbol:ident $args:tt (before $before:expr; fails |$cx:ident| $description:expr)) => {
-        hooks!(@function $symbol $args (_ = $before) around_failure |$cx| $description);
+        hooks!(@function $symbol $args (_ = $before) around_failure (|| None) |$cx| $description);
     };
     (@export $symbol:ident ($out:ident: $of:ty, $graph:ident: $handle:ty, $($more:tt)*) node) => {
         hooks!(@export $symbol ($out: $of, $graph: $handle, $($more)*)
             (|cx| graph::node_added(cx, $graph, core::ptr::null_mut())));
     };
     (@function $symbol:ident $args:tt $before:tt |$cx:ident| $description:expr) => {
-        hooks!(@function $symbol $args $before around |$cx| $description);
+        hooks!(@function $symbol $args $before around (|| None) |$cx| $description);
     };
-    (@function $symbol:ident ($($arg:ident: $type:ty),*) ($kept:pat = $before:expr) $around:ident |$cx:ident| $description:expr) => {
+    (@function $symbol:ident ($($arg:ident: $type:ty),*) ($kept:pat = $before:expr) $around:ident $launch:tt |$cx:ident| $description:expr) => {
         /// # Safety
         /// The same as for the driver's function of that name: the caller's arguments are passed on
         /// unchanged.
@@ -131,7 +134,7 @@ macro_rules! hooks {
                 }
             }
             let $kept = $before;
-            steps::$around(entry, without_session, Call(original, $($arg),*), |$cx: &Context| $description)
+            steps::$around(entry, without_session, Call(original, $($arg),*), $launch, |$cx: &Context| $description)
         }
     };
     (@per_thread legacy) => { false };
@@ -197,15 +200,14 @@ hooks! {
     // --- launches
     cuLaunchKernel(f: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
                    shared: c_uint, stream: Handle, params: *mut *mut c_void, extra: *mut *mut c_void)
-        => (before Tables::expect_function(f);
-            |cx| launch::kernel(cx, f, [gx, gy, gz], [bx, by, bz], shared, stream))
+        => (launch (f, stream); |cx| launch::kernel(cx, f, [gx, gy, gz], [bx, by, bz], shared, stream))
         [cuLaunchKernel 4000 legacy, cuLaunchKernel_ptsz 7000 ptsz]
     cuLaunchKernelEx(config: *const CUlaunchConfig, f: Handle, params: *mut *mut c_void, extra: *mut *mut c_void)
-        => (before Tables::expect_function(f); |cx| launch::kernel_ex(cx, config, f))
+        => (launch (f, launch::stream_of(config)); |cx| launch::kernel_ex(cx, config, f))
         [cuLaunchKernelEx 11060 legacy, cuLaunchKernelEx_ptsz 11060 ptsz]
     cuLaunchCooperativeKernel(f: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
                               shared: c_uint, stream: Handle, params: *mut *mut c_void)
-        => (|cx| launch::kernel(cx, f, [gx, gy, gz], [bx, by, bz], shared, stream))
+        => (launch (f, stream); |cx| launch::kernel(cx, f, [gx, gy, gz], [bx, by, bz], shared, stream))
         [cuLaunchCooperativeKernel 9000 legacy, cuLaunchCooperativeKernel_ptsz 9000 ptsz]
     cuLaunchCooperativeKernelMultiDevice(list: *mut c_void, devices: c_uint, flags: c_uint)
         => (|cx| launch::multi_device(cx, devices))

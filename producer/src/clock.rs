@@ -5,15 +5,12 @@
 //! rate, running in all sleep states) and the kernel uses it too: the kernel compares the counters of all
 //! sockets and stops using them when they drift apart.
 
-use crate::own_static;
+use crate::fork;
 use crate::system;
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use gputrace_wire::clock::{Anchor, tick};
-
-#[unsafe(link_section = ".bss.gputrace_hot")]
-static KIND: AtomicU32 = AtomicU32::new(0);
 
 /// The clock that the kernel keeps its own time by.
 const CLOCKSOURCE: &CStr = c"/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -21,14 +18,15 @@ const CLOCKSOURCE: &CStr = c"/sys/devices/system/clocksource/clocksource0/curren
 /// Which clock [`now`] reads. Decided once, at the first session's start, because the decision reads a
 /// file.
 pub fn kind() -> u32 {
-    match KIND.load(Ordering::Relaxed) {
+    let known = &fork::of_process().clock_kind;
+    match known.load(Ordering::Relaxed) {
         0 => {
             let kind = if has_invariant_tsc() && kernel_trusts_tsc(CLOCKSOURCE) {
                 tick::INVARIANT_TSC
             } else {
                 tick::MONOTONIC_NS
             };
-            KIND.store(kind, Ordering::Relaxed);
+            known.store(kind, Ordering::Relaxed);
             kind
         }
         kind => kind,
@@ -39,7 +37,7 @@ pub fn kind() -> u32 {
 #[inline(always)]
 pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if own_static!(KIND).load(Ordering::Relaxed) == tick::INVARIANT_TSC {
+    if fork::of_process().clock_kind.load(Ordering::Relaxed) == tick::INVARIANT_TSC {
         // SAFETY: RDTSC has no preconditions; the kind says that its rate is constant.
         return unsafe { core::arch::x86_64::_rdtsc() };
     }
@@ -51,7 +49,7 @@ pub fn now() -> u64 {
 #[inline(always)]
 pub fn now_if(is_read: bool) -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if own_static!(KIND).load(Ordering::Relaxed) == tick::INVARIANT_TSC {
+    if fork::of_process().clock_kind.load(Ordering::Relaxed) == tick::INVARIANT_TSC {
         let (low, high): (u64, u64);
         // SAFETY: as in `now`.
         unsafe {

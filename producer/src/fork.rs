@@ -1,4 +1,4 @@
-//! How a forked child notices that it is one.
+//! How a forked child notices that it is one, and what every hook reads of the process, in one cache line.
 //!
 //! The kernel zeroes a page marked wipe-on-fork in every child, whatever made the child (fork, clone, a raw
 //! system call). No handler is needed, and none can be missed. The page holds the generation of the current
@@ -6,6 +6,9 @@
 //! differ, and the child does not touch inherited state: the rings' memory is not even mapped there
 //! (`MADV_DONTFORK`). A child of `vfork` shares the page, so this check does not detect it; it may only
 //! exec or exit, and both check the pid.
+//!
+//! What else a hook reads in any case is beside the generation ([`OfProcess`]): between two calls a program
+//! touches more memory than a core's caches hold, and each line is waited for.
 //!
 //! A signal handler that interrupted a hook may fork, and the child then returns into that hook. Code that
 //! writes to a segment therefore compares the generation right before the write, not only at the hook's
@@ -16,17 +19,41 @@
 //! the hook writes there. `_Fork` and a raw clone run no fork handlers. One case remains, some instructions
 //! wide: a program that uses one of them in a signal handler *and* returns from that handler in the child.
 
+use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use crate::memory;
 use crate::own_static;
+use crate::session::Session;
 use crate::system;
 
-#[unsafe(link_section = ".bss.gputrace_hot")]
-static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-/// Used where the kernel has no wipe-on-fork (before 4.14). A fork handler zeroes it.
-static FALLBACK: AtomicU32 = AtomicU32::new(0);
+/// What hooks read of the process. All of it is zero in a new process and in a forked child.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct OfProcess {
+    generation: AtomicU32,
+    /// The session's [`HookState`](crate::hook_state::HookState).
+    pub(crate) hook_state: AtomicU32,
+    pub(crate) session: AtomicPtr<Session>,
+    /// Which clock is read; 0 until that is decided.
+    pub(crate) clock_kind: AtomicU32,
+    /// A number and a pointer of the vendor layer.
+    pub vendor_count: AtomicU32,
+    pub vendor: AtomicPtr<()>,
+}
+
+const _: () = assert!(size_of::<OfProcess>() == PAGE_BYTES);
+const PAGE_BYTES: usize = 4096;
+
+/// In the part of the library's memory that comes from no file, as the mark needs it.
+static PAGE: OfProcess = OfProcess {
+    generation: AtomicU32::new(0),
+    hook_state: AtomicU32::new(0),
+    session: AtomicPtr::new(ptr::null_mut()),
+    clock_kind: AtomicU32::new(0),
+    vendor_count: AtomicU32::new(0),
+    vendor: AtomicPtr::new(ptr::null_mut()),
+};
 
 /// The most mappings that are covered in children: a session's segments, times a few sessions.
 const COVERED_MOST: usize = 64;
@@ -36,32 +63,32 @@ static COVERED_COUNT: AtomicUsize = AtomicUsize::new(0);
 static COUNTS_EVERY_MAPPING: AtomicBool = AtomicBool::new(false);
 
 #[inline(always)]
-fn cell() -> &'static AtomicU32 {
-    let page = own_static!(PAGE).load(Ordering::Acquire);
-    // SAFETY: the pointer is null, or to a page that `prepare` mapped and nobody unmaps.
-    unsafe { page.as_ref() }.unwrap_or(&FALLBACK)
+pub fn of_process() -> &'static OfProcess {
+    own_static!(PAGE)
 }
 
-/// Maps the page. Called before each session starts.
+/// Marks the page. Called before each session starts.
 pub fn prepare() {
     static PREPARED: AtomicU32 = AtomicU32::new(0);
     if PREPARED.swap(1, Ordering::AcqRel) != 0 {
         return;
     }
-    let page = memory::map_bytes(4096).filter(|page| {
-        // SAFETY: the page was just mapped and nothing is in it.
-        unsafe { system::madvise(page.cast(), 4096, libc::MADV_WIPEONFORK) == 0 }
-    });
-    if let Some(page) = page {
-        PAGE.store(page.cast(), Ordering::Release);
-    }
+    let page = ptr::from_ref(&PAGE).cast_mut().cast();
+    // The kernel refuses before 4.14, or if its pages are larger; the fork handler alone zeroes it then.
+    // SAFETY: the page is of this static alone. In children it becomes zero, which is valid for all of it.
+    unsafe { system::madvise(page, PAGE_BYTES, libc::MADV_WIPEONFORK) };
     COUNTS_EVERY_MAPPING.store(counts_every_mapping(), Ordering::Relaxed);
     // SAFETY: the handler stores to a static and maps memory, which is safe in a forked child.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
 
 extern "C" fn in_child() {
-    FALLBACK.store(0, Ordering::Relaxed);
+    PAGE.generation.store(0, Ordering::Relaxed);
+    PAGE.hook_state.store(0, Ordering::Relaxed);
+    PAGE.session.store(ptr::null_mut(), Ordering::Relaxed);
+    PAGE.clock_kind.store(0, Ordering::Relaxed);
+    PAGE.vendor_count.store(0, Ordering::Relaxed);
+    PAGE.vendor.store(ptr::null_mut(), Ordering::Relaxed);
     let count = COVERED_COUNT.load(Ordering::Acquire);
     for (start, bytes) in COVERED.iter().take(count) {
         cover(start.load(Ordering::Acquire), bytes.load(Ordering::Acquire));
@@ -123,13 +150,13 @@ pub fn generation() -> u32 {
     // SYNC: pairs with the Release store in `set_generation`: a thread that sees a session's generation
     // sees its pointer too. Otherwise a thread of a forked child could take its parent's session, whose
     // memory is not mapped, for its own.
-    cell().load(Ordering::Acquire)
+    of_process().generation.load(Ordering::Acquire)
 }
 
 /// Makes a session current, after its pointer was stored; 0 for none.
 pub fn set_generation(generation: u32) {
     // SYNC: pairs with the Acquire load in `generation`.
-    cell().store(generation, Ordering::Release);
+    PAGE.generation.store(generation, Ordering::Release);
 }
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ const NO_NATIVE: u32 = 64;
 const TIMES_TRANSFERS: u32 = 128;
 const LAUNCHES_SHIFT: u32 = 8;
 const LAUNCHES: u32 = 3 << LAUNCHES_SHIFT;
+const COUNTED: u32 = (Launches::Counted as u32) << LAUNCHES_SHIFT;
 const WINDOW_SHIFT: u32 = 10;
 const WINDOW: u32 = !0 << WINDOW_SHIFT;
 /// The largest window that the word can hold.
@@ -111,6 +112,12 @@ impl HookState {
     #[inline(always)]
     pub fn records_less(self) -> bool {
         self.0 & LAUNCHES != 0 && self.0 & WINDOW == 0
+    }
+
+    /// Whether a launch made now is only counted, and its hook does nothing else.
+    #[inline(always)]
+    pub fn only_counts_launches(self) -> bool {
+        self.0 & (RECORDING | COUNTS_LAUNCHES | LAUNCHES | WINDOW) == COUNTED
     }
 
     /// What is recorded of launches outside of windows.
@@ -216,8 +223,16 @@ mod tests {
         for launches in [Launches::Whole, Launches::Unstacked, Launches::Counted] {
             let state = outside.with_launches(launches);
             assert_eq!((state.launches(), state.records_less()), (launches, launches != Launches::Whole));
+            let counts = launches == Launches::Counted;
+            for state in [state, state.with_timing(Timing::Marked)] {
+                assert_eq!(state.only_counts_launches(), counts);
+                assert!(!state.with_recording(Recording::Marked).only_counts_launches());
+                assert!(!state.with_recording(Recording::Off).only_counts_launches());
+                assert!(!state.with_counts_launches(true).only_counts_launches());
+            }
             let inside = state.in_window(2);
             assert_eq!((inside.launches(), inside.records_less(), inside.window()), (launches, false, 2));
+            assert!(!inside.only_counts_launches());
             assert_eq!(inside.with_timing(Timing::Off), state);
         }
     }

@@ -1,7 +1,7 @@
 //! Anonymous mappings for tables. They are zero when new, take memory only where touched, and are never
 //! unmapped.
 //!
-//! Statics that every hook reads are in the section `.bss.gputrace_hot`, in all crates, so that they share a
+//! Statics that every hook reads are in the section `gputrace_hot`, in all crates, so that they share a
 //! few cache lines.
 
 use core::mem::{align_of, size_of};

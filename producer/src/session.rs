@@ -30,7 +30,6 @@ use crate::connection::Connection;
 use crate::descriptor::Descriptor;
 use crate::held_back::HeldBack;
 use crate::hook_state::{HookState, Launches, Recording, Timing};
-use crate::own_static;
 use crate::rings::{OwnedRing, RingSums, Rings};
 use crate::segment::{Segment, SegmentPlan};
 use crate::socket::{Received, Socket};
@@ -48,8 +47,6 @@ mod state {
 /// while IDLE. In a forked child, a thread's compare-exchange therefore fails once another thread of the
 /// child has changed the state, even where both states are RUNNING.
 static STATE: AtomicU64 = AtomicU64::new(state::IDLE as u64);
-#[unsafe(link_section = ".bss.gputrace_hot")]
-static CURRENT: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
 /// Inherited through fork, so that a child's session never has its parent's number.
 static LAST_GENERATION: AtomicU32 = AtomicU32::new(0);
 
@@ -66,9 +63,6 @@ pub struct Session {
     epoch: AtomicU32,
     /// Whether the service thread may still write an entry.
     has_service: AtomicBool,
-    /// What hooks do with a call: a [`HookState`]. Every hook reads it. It changes when a session is paused
-    /// or goes on, and when a setting changes.
-    hook_state: AtomicU32,
     /// How many stacks and functions were first seen while they got no device times.
     first_seen_untimed: AtomicU32,
 }
@@ -88,7 +82,7 @@ pub fn current() -> Option<&'static Session> {
     if fork::generation() == 0 {
         return None;
     }
-    let current = own_static!(CURRENT).load(Ordering::Acquire);
+    let current = fork::of_process().session.load(Ordering::Acquire);
     // SAFETY: the pointer is null, or points to a session that `start` wrote completely before storing it
     // with Release. Sessions are never freed.
     unsafe { current.as_ref() }
@@ -150,8 +144,10 @@ pub fn start(
     let socket = socket.out_of_the_way();
     match build(socket, command) {
         Ok(session) => {
+            let of_process = fork::of_process();
+            of_process.hook_state.store(0, Ordering::Relaxed);
+            of_process.session.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
             before(session);
-            CURRENT.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
             fork::set_generation(session.generation);
             STATE.store(own(state::RUNNING), Ordering::Release);
             Ok(session)
@@ -230,7 +226,6 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
         device_clock: AtomicPtr::new(core::ptr::null_mut()),
         epoch: AtomicU32::new(0),
         has_service: AtomicBool::new(false),
-        hook_state: AtomicU32::new(0),
         first_seen_untimed: AtomicU32::new(0),
     };
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
@@ -248,10 +243,17 @@ impl Session {
         fork::generation() == self.generation
     }
 
-    /// What hooks do with calls now.
+    /// Whether this is the session of this process. In a forked child it is not.
+    #[inline(always)]
+    pub fn is_of_process(&self) -> bool {
+        core::ptr::eq(fork::of_process().session.load(Ordering::Relaxed), self)
+    }
+
+    /// What hooks do with calls now. It changes when the session is paused or goes on, and when a setting
+    /// changes.
     #[inline(always)]
     pub fn hook_state(&self) -> HookState {
-        HookState::from_word(self.hook_state.load(Ordering::Relaxed))
+        HookState::from_word(fork::of_process().hook_state.load(Ordering::Relaxed))
     }
 
     pub fn recording(&self) -> Recording {
@@ -311,7 +313,7 @@ impl Session {
 
     fn change_hooks(&self, change: impl Fn(HookState) -> HookState) {
         let change = |found: u32| Some(change(HookState::from_word(found)).to_word());
-        let _ = self.hook_state.fetch_update(Ordering::Release, Ordering::Relaxed, change);
+        let _ = fork::of_process().hook_state.fetch_update(Ordering::Release, Ordering::Relaxed, change);
     }
 
     /// Adds to a process-wide counter.

@@ -67,6 +67,7 @@ pub struct Slot {
     /// The session generation for which the thread has a ring, has written its id to it and has [caught
     /// up](Callbacks::catch_up); else [`NONE`].
     generation: Generation,
+    /// Calls since the last one whose hook measured its own cost.
     calls: Shared<u32>,
     header: Shared<Option<&'static RingHeader>>,
     /// The vendor layer's data about the thread and its current call.
@@ -190,8 +191,9 @@ impl Slot {
     #[inline(always)]
     pub fn samples_cost(&self) -> bool {
         let calls = self.calls.get().wrapping_add(1);
-        self.calls.set(calls);
-        calls.is_multiple_of(SAMPLE_EVERY)
+        let is_sampled = calls == SAMPLE_EVERY;
+        self.calls.set(if is_sampled { 0 } else { calls });
+        is_sampled
     }
 
     /// Adds a measured cost.
@@ -233,15 +235,26 @@ impl Slot {
         }
     }
 
-    /// Counts a launch that is not recorded. False if the thread has no ring to count it in yet.
+    /// Prefetches what [`count_launch`](Slot::count_launch) writes. False if the thread has no ring to count
+    /// in yet.
     #[inline(always)]
-    pub fn count_launch(&self) -> bool {
+    pub fn expect_count(&self) -> bool {
         match self.header.get() {
             Some(header) if self.is_caught_up() => {
-                add(&header.counted_launches, 1);
+                prefetch_to_write(&header.counted_launches);
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Counts a launch that is not recorded. Nothing if the process was forked since `expect_count`.
+    #[inline(always)]
+    pub fn count_launch(&self) {
+        if self.is_caught_up()
+            && let Some(header) = self.header.get()
+        {
+            add(&header.counted_launches, 1);
         }
     }
 

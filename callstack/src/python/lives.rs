@@ -61,7 +61,7 @@ pub struct Lives {
     is_full: AtomicBool,
 }
 
-#[unsafe(link_section = ".bss.gputrace_hot")]
+#[unsafe(link_section = "gputrace_hot")]
 static LIVES: AtomicPtr<Lives> = AtomicPtr::new(ptr::null_mut());
 
 /// The interpreter's own destructor, set before it is replaced.
@@ -71,7 +71,7 @@ static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static ENDS: [AtomicU64; COUNTS] = [const { AtomicU64::new(0) }; COUNTS];
 
 /// How many known code objects have ended at any address.
-#[unsafe(link_section = ".bss.gputrace_hot")]
+#[unsafe(link_section = "gputrace_hot")]
 static ALL_ENDS: AtomicU64 = AtomicU64::new(0);
 
 /// The table of life numbers, once it is used.

@@ -72,7 +72,7 @@ mod verdict {
     pub const BAD: u32 = 2;
 }
 
-#[unsafe(link_section = ".bss.gputrace_hot")]
+#[unsafe(link_section = "gputrace_hot")]
 static CURRENT: AtomicPtr<Runtime> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The result of a search.

@@ -93,7 +93,7 @@ pub struct Beginning {
     pub at_least: u64,
 }
 
-#[unsafe(link_section = ".bss.gputrace_hot")]
+#[unsafe(link_section = "gputrace_hot")]
 static ENGINES: [AtomicPtr<Engine>; ENGINES_MAX] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; ENGINES_MAX];
 

@@ -42,7 +42,7 @@ use passes::Outside;
 use crate::stack_slot::StackSlot;
 
 /// Whether stacks are to include backward passes.
-#[unsafe(link_section = ".bss.gputrace_hot")]
+#[unsafe(link_section = "gputrace_hot")]
 static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
 
 /// Called at a session's start.

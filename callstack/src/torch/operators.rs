@@ -22,11 +22,11 @@ pub const DEPTH_MAX: usize = 64;
 const STRAYS_MAX: usize = 64;
 
 static STRAYS: [AtomicU64; STRAYS_MAX] = [const { AtomicU64::new(0) }; STRAYS_MAX];
-#[unsafe(link_section = ".bss.gputrace_hot")]
+#[unsafe(link_section = "gputrace_hot")]
 static STRAY_COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// Whether any thread ever began an operator here. Until then hooks need not look for the thread's.
-#[unsafe(link_section = ".bss.gputrace_hot")]
+#[unsafe(link_section = "gputrace_hot")]
 static ANY_BEGAN: AtomicBool = AtomicBool::new(false);
 
 #[derive(Clone, Copy)]

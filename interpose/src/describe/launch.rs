@@ -60,6 +60,13 @@ pub fn kernel_ex(cx: &Context, config: *const CUlaunchConfig, function: Handle) 
     description(cx, function, grid, block, cluster(config), config.sharedMemBytes, config.hStream.cast())
 }
 
+/// The stream of a launch; the default one if the configuration is null, with which the launch fails.
+#[inline(always)]
+pub fn stream_of(config: *const CUlaunchConfig) -> Handle {
+    // SAFETY: the original is given the same pointer and reads it. If it is null, nothing is read here.
+    unsafe { config.as_ref() }.map_or(core::ptr::null_mut(), |config| config.hStream.cast())
+}
+
 /// The cluster dimensions of a launch; zeros if none are given.
 fn cluster(config: &CUlaunchConfig) -> [u8; 3] {
     let count = config.numAttrs as usize;

@@ -2,27 +2,36 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use gputrace_producer::fork;
 use gputrace_producer::stderr::KeepErrno;
 
 use crate::symbols::driver::{self, Handle, SUCCESS};
 
 /// Number of stream captures under way in the process. While it is 0, no launch asks whether its stream
 /// is capturing. A count that is too high costs one look-up a launch, nothing else.
-#[unsafe(link_section = ".bss.gputrace_hot")]
-static CAPTURES: AtomicU32 = AtomicU32::new(0);
+#[inline(always)]
+fn captures() -> &'static AtomicU32 {
+    &fork::of_process().vendor_count
+}
 
 pub fn begins() {
-    CAPTURES.fetch_add(1, Ordering::Relaxed);
+    captures().fetch_add(1, Ordering::Relaxed);
 }
 
 pub fn ends() {
-    let _ = CAPTURES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
+    let _ = captures().fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
+}
+
+/// Whether any capture is under way.
+#[inline(always)]
+pub fn are_any() -> bool {
+    captures().load(Ordering::Relaxed) > 0
 }
 
 /// Whether the work that a call put on the stream went into a capture.
 #[inline(always)]
 pub fn takes(stream: Handle, per_thread: bool) -> bool {
-    CAPTURES.load(Ordering::Relaxed) > 0 && is_capturing(stream, per_thread)
+    are_any() && is_capturing(stream, per_thread)
 }
 
 /// Whether the stream is capturing. The legacy default stream cannot be captured, and

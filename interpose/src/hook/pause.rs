@@ -4,14 +4,15 @@
 //!
 //! Both functions take the description by value: a hook whose description has an address keeps it in memory.
 
+use gputrace_producer::clock;
 use gputrace_producer::hook_state::{HookState, Recording, Timing};
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
-use gputrace_wire::call::{Call, Detail, operation};
+use gputrace_wire::call::{Call, Detail, Launch, operation};
 use gputrace_wire::cell::{flag, kind};
 use gputrace_wire::counter::Counter;
 
-use crate::hook::description::Description;
+use crate::hook::description::{Description, On};
 
 /// When a call was made, and CUPTI's correlation id for it; 0 for none.
 #[derive(Clone, Copy)]
@@ -77,6 +78,22 @@ pub fn is_untimed(session: &'static Session, slot: &Slot, description: Descripti
 /// Whether CUPTI's records of such calls go on while those of kernels are off.
 fn is_never_off(kind: u16) -> bool {
     matches!(kind, kind::GRAPH_LAUNCH | kind::COPY | kind::FILL)
+}
+
+/// The same for a launch that was only counted.
+#[cold]
+#[inline(never)]
+pub fn mark_counted(session: &'static Session, slot: &Slot, function: u32, correlation: u32) {
+    let detail = Detail::Launch(Launch { function, ..Launch::default() });
+    let description = Description { kind: kind::LAUNCH, flags: flag::ASYNC, stream: On::Nothing, detail };
+    let at = At {
+        start_ticks: clock::now(),
+        duration_ticks: 0,
+        correlation,
+        state: session.hook_state(),
+        recording: Recording::On,
+    };
+    mark(session, slot, &description, &at);
 }
 
 /// Writes an entry by which the reader of the trace leaves out the call's device records.

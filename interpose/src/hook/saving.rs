@@ -6,52 +6,26 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use gputrace_producer::clock;
-use gputrace_producer::hook_state::{Launches, Recording, Timing};
+use gputrace_producer::hook_state::Recording;
 use gputrace_producer::session::Session;
-use gputrace_producer::thread::{self, Slot};
-use gputrace_wire::call::Detail;
+use gputrace_producer::thread;
 use gputrace_wire::cell::flag;
 use gputrace_wire::counted::Counted;
 
-use crate::hook::description::{Context, Description};
-use crate::hook::pause::{self, At};
-use crate::symbols::driver::SUCCESS;
+use crate::hook::pause::At;
+use crate::symbols::driver::{SUCCESS, Status};
 use crate::table::tables;
 
-/// What becomes of a launch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// It was counted, and is in no entry.
-    Counted,
-    /// To be recorded without its stack.
-    Unstacked,
-    /// To be recorded as others are.
-    Whole,
-}
-
-/// What becomes of a launch of which less than all is to be recorded. One that failed, that was captured, or
-/// that saw another state at its end than at its begin, is recorded as others are.
+/// The flag of a launch that is recorded without its stack; 0 for one that failed, that was captured, or that
+/// saw another state at its end than at its begin, which are recorded as others are.
 #[cold]
 #[inline(never)]
-pub fn launch(context: &Context, slot: &Slot, description: Description, stream: u32, at: At) -> Outcome {
-    let Context { session, tables, status } = *context;
-    let Detail::Launch(launch) = description.detail else { return Outcome::Whole };
-    let is_captured = description.flags & flag::CAPTURED != 0;
+pub fn flags(session: &Session, status: Status, flags: u8, at: At) -> u8 {
+    let is_captured = flags & flag::CAPTURED != 0;
     if status != SUCCESS || is_captured || at.recording != Recording::On || session.hook_state() != at.state {
-        return Outcome::Whole;
+        return 0;
     }
-    if at.state.launches() != Launches::Counted || launch.function == 0 {
-        return Outcome::Unstacked;
-    }
-    // A thread without a ring gets one by its first entry.
-    if !slot.is_caught_up() || !tables.count_launch(launch.function, stream) {
-        return Outcome::Unstacked;
-    }
-    slot.count_launch();
-    if at.state.timing() != Timing::Off {
-        pause::mark(session, slot, &description, &at);
-    }
-    Outcome::Counted
+    flag::UNSTACKED
 }
 
 /// When counts were last written, or began; 0 if the process never counted.

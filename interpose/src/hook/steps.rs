@@ -8,7 +8,7 @@
 //!    of a handle may make system calls; it keeps errno.
 
 use gputrace_callstack::active_span::{self, Works};
-use gputrace_producer::hook_state::{HookState, Recording};
+use gputrace_producer::hook_state::{HookState, Recording, Timing};
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
 use gputrace_producer::{clock, session, thread};
@@ -18,12 +18,12 @@ use gputrace_wire::counter::Counter;
 
 use crate::hook::description::{Context, Description, On};
 use crate::hook::pause::At;
-use crate::hook::saving::{self, Outcome};
-use crate::hook::{calibration, capture, captures, nodes, pause};
-use crate::symbols::driver::{SUCCESS, Status};
+use crate::hook::{calibration, capture, captures, nodes, pause, saving};
+use crate::symbols::driver::{Handle, SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
-use crate::table::tables;
+use crate::table::launch_counts::Launched;
+use crate::table::tables::{self, Tables};
 
 /// CUDA_ERROR_NOT_READY: the queried work is not finished.
 const NOT_READY: Status = 600;
@@ -42,44 +42,61 @@ pub trait DriverCall: Copy {
     fn call(self) -> Status;
 }
 
-/// Runs the steps around a call. What is rare is in functions of its own, so that a launch runs through few
+/// Runs the steps around a call. `launch` gives the kernel and the stream of a launch. What is rare is in functions of its own, so that a launch runs through few
 /// lines of code: between two launches a program runs through more than a core's caches hold.
 #[inline(always)]
 pub fn around(
     entry: &'static Entry,
     without_session: WithoutSession,
     original: impl DriverCall,
+    launch: impl FnOnce() -> Option<(Handle, Handle)>,
     describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
     let Some(session) = session::current() else { return idle(entry, without_session, original) };
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else { return nested(session, original) };
-        let is_sampled = slot.samples_cost();
+        let mut is_sampled = slot.samples_cost();
         let first_ticks = clock::now_if(is_sampled);
         let state = session.hook_state();
-        let (recording, ends_range) = if state.counts_launches() {
-            capture::of_call(session, entry)
-        } else {
-            (state.recording(), false)
-        };
-        if let Some(tables) = tables::of(session) {
-            tables.expect(slot, state);
-        }
+        let launched = launch();
         let vendor = CudaSlot::of(slot);
         vendor.correlation.set(0);
-        let start_ticks = clock::now();
-        let status = original.call();
-        let end_ticks = clock::now();
-        if ends_range {
-            capture::last_launch_returned();
-        }
-        let correlation = vendor.correlation.take();
-        let at = At {
-            start_ticks,
-            duration_ticks: end_ticks.wrapping_sub(start_ticks),
-            correlation,
-            state,
-            recording,
+        let (status, at) = if let Some((function, stream)) = launched
+            && state.only_counts_launches()
+            && !captures::are_any()
+            && let Some(tables) = tables::of(session)
+            && slot.expect_count()
+        {
+            let launched = Launched { function, stream, per_thread: entry.per_thread };
+            let around = Around { session, tables, slot, entry, state, is_sampled, first_ticks };
+            let status = counted(around, launched, original);
+            if status == SUCCESS {
+                return status;
+            }
+            // It is recorded like any other that failed, but for its duration, and its cost was added.
+            is_sampled = false;
+            let start_ticks = clock::now();
+            (status, At { start_ticks, duration_ticks: 0, correlation: 0, state, recording: Recording::On })
+        } else {
+            let (recording, ends_range) = if state.counts_launches() {
+                capture::of_call(session, entry)
+            } else {
+                (state.recording(), false)
+            };
+            if let Some(tables) = tables::of(session) {
+                if let Some((function, _)) = launched {
+                    tables.expect_function(function);
+                }
+                tables.expect(slot, state);
+            }
+            let start_ticks = clock::now();
+            let status = original.call();
+            let duration_ticks = clock::now().wrapping_sub(start_ticks);
+            if ends_range {
+                capture::last_launch_returned();
+            }
+            let correlation = vendor.correlation.take();
+            (status, At { start_ticks, duration_ticks, correlation, state, recording })
         };
         // Loaded again: another thread may have made the tables since the first load.
         let Some(tables) = tables::of(session) else { return without_tables(session, status) };
@@ -87,12 +104,54 @@ pub fn around(
         let is_recorded = record(&context, entry, slot, at, describe(&context));
         let last_ticks = clock::now_if(is_sampled);
         if is_sampled {
-            // The hook's own time: from the first clock reading to the start, and from the end to the last.
-            let own = start_ticks.wrapping_sub(first_ticks) + last_ticks.wrapping_sub(end_ticks);
+            // The hook's own time: from the first clock reading to the last, less that of the call.
+            let own = last_ticks.wrapping_sub(first_ticks).wrapping_sub(at.duration_ticks);
             add_cost(session, slot, entry, own, is_recorded.then_some((state, at.duration_ticks)), status);
         }
         status
     })
+}
+
+/// What a call that is only counted needs to know of its hook.
+#[derive(Clone, Copy)]
+struct Around<'s> {
+    session: &'static Session,
+    tables: &'static Tables,
+    slot: &'s Slot,
+    entry: &'static Entry,
+    state: HookState,
+    is_sampled: bool,
+    first_ticks: u64,
+}
+
+/// The steps around a launch that is only counted. It reads no clock, unless its own cost is measured, so
+/// that one that fails has no duration.
+#[inline(always)]
+fn counted(around: Around, launched: Launched, original: impl DriverCall) -> Status {
+    let Around { session, tables, slot, entry, state, is_sampled, first_ticks } = around;
+    let place = tables.place_of(slot, launched);
+    let correlation = &CudaSlot::of(slot).correlation;
+    correlation.set(0);
+    let start_ticks = clock::now_if(is_sampled);
+    let status = original.call();
+    let end_ticks = clock::now_if(is_sampled);
+    if status == SUCCESS {
+        let function = match place.find() {
+            Some(count) => count.add(),
+            None => tables.count_first(session, slot, launched),
+        };
+        slot.count_launch();
+        // CUPTI may have a record of it.
+        if state.timing() != Timing::Off || session.hook_state() != state {
+            pause::mark_counted(session, slot, function, correlation.get());
+        }
+    }
+    if is_sampled {
+        let own = start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
+        let duration_ticks = end_ticks.wrapping_sub(start_ticks);
+        add_cost(session, slot, entry, own, Some((state, duration_ticks)), status);
+    }
+    status
 }
 
 #[cold]
@@ -161,11 +220,7 @@ fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, descrip
         }
     }
     if description.kind == kind::LAUNCH && at.state.records_less() {
-        match saving::launch(context, slot, Description { flags, ..description }, stream, at) {
-            Outcome::Counted => return true,
-            Outcome::Unstacked => flags |= flag::UNSTACKED,
-            Outcome::Whole => {}
-        }
+        flags |= saving::flags(session, status, flags, at);
     }
     let takes_stack = flags & flag::UNSTACKED == 0
         && (is_recorded_with_stack(description.kind) || is_load(&description) || has_failed(status));
@@ -212,6 +267,7 @@ pub fn around_failure(
     entry: &'static Entry,
     _: WithoutSession,
     original: impl DriverCall,
+    _: impl FnOnce() -> Option<(Handle, Handle)>,
     describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
     let start_ticks = clock::now();

@@ -9,5 +9,5 @@
 
 pub mod cuda_slot;
 pub mod device;
-mod launch_counts;
+pub mod launch_counts;
 pub mod tables;

@@ -6,7 +6,7 @@
 
 use core::ffi::c_int;
 use core::mem::size_of;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gputrace_callstack::active_span::Works;
 use gputrace_callstack::native::surroundings;
@@ -18,13 +18,15 @@ use gputrace_producer::memory;
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{self, Slot};
+use gputrace_producer::{clock, fork};
+use gputrace_wire::counted::Counted;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind};
 
 use crate::symbols::driver::{self, Device, Handle, SUCCESS};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
-use crate::table::launch_counts::LaunchCounts;
+use crate::table::launch_counts::{LaunchCounts, Launched, Place};
 
 /// Slots for about half as many handles, 16 bytes each. Only touched pages of a table use memory.
 const FUNCTION_SLOTS: usize = 1 << 17;
@@ -46,6 +48,7 @@ pub struct Tables {
     generation: u32,
     /// Whether CUPTI's records carry registers and shared memory, so that the driver need not be asked.
     has_records: AtomicU32,
+    launch_counts: LaunchCounts,
     functions: Handles,
     streams: Handles,
     /// `None` if there was no memory for them.
@@ -65,20 +68,18 @@ pub struct Tables {
     lines: Handles,
     /// Bytes written of modules' line tables.
     lines_bytes: AtomicU64,
-    launch_counts: LaunchCounts,
     graph_number: GraphNumber,
 }
-
-#[unsafe(link_section = ".bss.gputrace_hot")]
-static CURRENT: AtomicPtr<Tables> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The tables of that session; `None` before they are made, and between a fork and a new session.
 #[inline(always)]
 pub fn of(session: &Session) -> Option<&'static Tables> {
+    if !session.is_of_process() {
+        return None;
+    }
     // SAFETY: the pointer is null or to tables that were written whole before it was stored
     // (Release in `make`) and are never freed.
-    unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
-        .filter(|tables| tables.generation == session.generation)
+    unsafe { fork::of_process().vendor.load(Ordering::Acquire).cast::<Tables>().as_ref() }
 }
 
 /// Makes the tables of a new session.
@@ -109,7 +110,7 @@ pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tab
         mapping.write(tables);
         &*mapping
     };
-    CURRENT.store(mapping, Ordering::Release);
+    fork::of_process().vendor.store(mapping.cast(), Ordering::Release);
     Some(tables)
 }
 
@@ -146,7 +147,7 @@ impl Tables {
     #[inline(always)]
     pub fn expect(&self, slot: &Slot, state: HookState) {
         // The thread's default stream, which most launches use.
-        self.streams.expect(DEFAULT_STREAM_TAG | u64::from(CudaSlot::of(slot).context.get() as u32) << 2 | 1);
+        self.streams.expect(stream_key(core::ptr::null_mut(), false, || self.known_current_context(slot)));
         if !state.records_less()
             && let Some(stacks) = &self.stacks
         {
@@ -206,11 +207,8 @@ impl Tables {
 
     /// Prefetches the function's slot before the driver launches it.
     #[inline(always)]
-    pub fn expect_function(handle: Handle) {
-        // SAFETY: as in `of`. Which session they are of does not matter to a hint.
-        if let Some(tables) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
-            tables.functions.expect(handle as u64);
-        }
+    pub fn expect_function(&self, handle: Handle) {
+        self.functions.expect(handle as u64);
     }
 
     /// The definition of a launched function. If no look-up saw the function, the driver is asked for its
@@ -294,18 +292,18 @@ impl Tables {
         }
     }
 
-    /// Counts a launch that is not recorded. False if there is no room for its pair.
-    #[inline(always)]
-    pub fn count_launch(&self, function: u32, stream: u32) -> bool {
-        self.launch_counts.add(function, stream)
-    }
-
-    /// Takes what was counted since the last time: function, stream, launches.
+    /// Takes the launches that were counted since the last time: the definitions of the kernel and of the
+    /// stream, and how many.
     pub fn take_launches(&self, each: impl FnMut(u32, u32, u64)) {
         self.launch_counts.take(each);
     }
 
     fn forget_function(&self, handle: u64) {
+        self.forget_function_alone(handle);
+        self.launch_counts.retire(|function, _| function == handle);
+    }
+
+    fn forget_function_alone(&self, handle: u64) {
         for table in [&self.functions, &self.function_names, &self.function_modules, &self.kernels] {
             table.forget(handle);
         }
@@ -360,9 +358,10 @@ impl Tables {
         self.modules.forget(handle as u64);
         self.function_modules.for_each(|function, of| {
             if of == module {
-                self.forget_function(function);
+                self.forget_function_alone(function);
             }
         });
+        self.launch_counts.retire(|function, _| self.functions.get(function).is_none());
     }
 
     // --- contexts, devices, streams
@@ -405,6 +404,13 @@ impl Tables {
         }
     }
 
+    /// The same without asking the driver; 0 if it is not known.
+    #[inline(always)]
+    fn known_current_context(&self, slot: &Slot) -> u32 {
+        let word = CudaSlot::of(slot).context.get();
+        if (word >> 32) as u32 == self.generation { word as u32 } else { 0 }
+    }
+
     #[cold]
     #[inline(never)]
     fn ask_current_context(&self, session: &Session, slot: &Slot) -> u32 {
@@ -431,11 +437,7 @@ impl Tables {
     /// streams of all threads share one.
     #[inline(always)]
     pub fn stream(&self, session: &Session, slot: &Slot, handle: Handle, per_thread: bool) -> u32 {
-        let mut key = handle as u64;
-        if key <= LAST_DEFAULT_STREAM {
-            let which = if key == 0 && per_thread { LAST_DEFAULT_STREAM } else { key.max(1) };
-            key = DEFAULT_STREAM_TAG | u64::from(self.current_context(session, slot)) << 2 | which;
-        }
+        let key = stream_key(handle, per_thread, || self.current_context(session, slot));
         match self.streams.get(key) {
             Some(id) => id,
             None => self.define_stream(session, slot, key, handle),
@@ -453,13 +455,48 @@ impl Tables {
     pub fn stream_created(&self, session: &Session, handle: Handle, flags: u32, priority: c_int) -> u32 {
         let context = thread::with(|slot| self.current_context(session, slot));
         let fields = [handle as u64, context.into(), flags.into(), i64::from(priority).cast_unsigned()];
+        self.launch_counts.retire(|_, stream| stream == handle as u64);
         self.streams.redefine(handle as u64, || session.define(kind::STREAM, &fields, b""))
     }
 
     pub fn forget_stream(&self, handle: Handle) {
         if handle as u64 > LAST_DEFAULT_STREAM {
             self.streams.forget(handle as u64);
+            self.launch_counts.retire(|_, stream| stream == handle as u64);
         }
+    }
+
+    // --- launches that are only counted
+
+    /// Where such a launch is counted. To be called early, as it prefetches that.
+    #[inline(always)]
+    pub fn place_of(&self, slot: &Slot, launched: Launched) -> Place<'_> {
+        // A context that is not known yet is 0 here, which is no context: such a stream has no entry.
+        let key = stream_key(launched.stream, launched.per_thread, || self.known_current_context(slot));
+        self.launch_counts.place(launched.function as u64, key)
+    }
+
+    /// Counts a launch of a pair without an entry, and returns its kernel's definition.
+    #[cold]
+    #[inline(never)]
+    pub fn count_first(&self, session: &'static Session, slot: &Slot, launched: Launched) -> u32 {
+        let function = self.function(session, launched.function);
+        let stream = self.stream(session, slot, launched.stream, launched.per_thread);
+        let context = self.current_context(session, slot);
+        let key = stream_key(launched.stream, launched.per_thread, || context);
+        let definitions = (function, stream);
+        if function != 0
+            && stream != 0
+            && context != 0
+            && let Some(count) = self.launch_counts.insert(launched.function as u64, key, definitions)
+        {
+            return count.add();
+        }
+        // There is no space for the pair: an entry in the ring for this launch alone.
+        let ticks = clock::now();
+        let counted = Counted { function, begin_ticks: ticks, end_ticks: ticks, launches: 1, stream };
+        slot.emit(session, &[counted.to_cell()]);
+        function
     }
 
     // --- graphs
@@ -483,6 +520,18 @@ impl Tables {
         let id = self.graphs.get(handle as u64).unwrap_or(0);
         self.graphs.forget(handle as u64);
         id
+    }
+}
+
+/// The key of a stream in tables. That of a default stream contains its context's definition.
+#[inline(always)]
+fn stream_key(handle: Handle, per_thread: bool, context: impl FnOnce() -> u32) -> u64 {
+    match handle as u64 {
+        which @ 0..=LAST_DEFAULT_STREAM => {
+            let which = if which == 0 && per_thread { LAST_DEFAULT_STREAM } else { which.max(1) };
+            DEFAULT_STREAM_TAG | u64::from(context()) << 2 | which
+        }
+        key => key,
     }
 }
 
