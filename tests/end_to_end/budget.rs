@@ -12,12 +12,13 @@ use crate::harness::session::{Session, ctl, eventually};
 use crate::harness::tool::{Traced, calls, count, dropped, gputrace, run_with};
 
 /// The C program by itself launches two kernels equally often.
-fn c_program(percent: &str, threads: &str, milliseconds: &str) -> (Traced, Value) {
+fn c_program(percent: &str, arguments: &[&str]) -> (Traced, Value) {
     let run = run_with(&["--budget", percent], compiled("windows", Link::Driver));
-    let traced = run.arg(threads).arg(milliseconds).succeed();
+    let traced = arguments.iter().fold(run, |run, argument| run.arg(argument)).succeed();
     let report = traced.report();
     let said: Vec<u64> = traced.ended.stdout.split_whitespace().map(|word| word.parse().unwrap()).collect();
-    assert_eq!([count(&report, "launches"), count(&report, "graph_launches")], said[..], "{report:#}");
+    let counts = ["launches", "graph_launches", "failed_calls"].map(|name| count(&report, name));
+    assert_eq!(counts[..said.len()], said[..], "{report:#}");
     assert_eq!(count(&report, "device_only"), 0, "{report:#}");
     assert_eq!((dropped(&report), &report["complete"]), (0, &Value::Bool(true)), "{report:#}");
     (traced, report)
@@ -26,7 +27,7 @@ fn c_program(percent: &str, threads: &str, milliseconds: &str) -> (Traced, Value
 #[test]
 fn report_says_whether_a_budget_was_kept() {
     let budget = |percent: &str| {
-        let (traced, report) = c_program(percent, "1", "3000");
+        let (traced, report) = c_program(percent, &["1", "3000"]);
         let budget = report["budget"].clone();
         assert!(count(&budget, "windows") > 0 && count(&budget, "wall_ns") > 1_500_000_000, "{budget:#}");
         let cost: u64 =
@@ -79,7 +80,7 @@ fn budgets_that_make_no_sense_are_refused() {
 #[test]
 fn launches_that_are_only_counted_are_counted_exactly() {
     // Some ten thousand launches a second of each thread.
-    let (traced, report) = c_program("0.5%", "6", "9000");
+    let (traced, report) = c_program("0.5%", &["6", "9000"]);
     let budget = &report["budget"];
     assert!(count(&report, "counted_launches") > 10_000, "{budget:#}");
     assert!(count(budget, "counted_ns") > 1_000_000_000, "{budget:#}");
@@ -93,8 +94,23 @@ fn launches_that_are_only_counted_are_counted_exactly() {
 }
 
 #[test]
+fn refused_launches_are_recorded_and_streams_of_a_short_life_are_counted_exactly() {
+    let (_, report) = c_program("0.5%", &["6", "9000", "rough"]);
+    assert!(count(&report, "counted_launches") > 10_000, "{report:#}");
+    let failed = count(&report, "failed_calls");
+    assert!(failed > 1_000, "{report:#}");
+    let half = count(&report, "launches") / 2;
+    assert_eq!((calls(&report, "second_kernel"), calls(&report, "first_kernel")), (half, half), "{report:#}");
+    let errors = report["errors"]["list"].as_array().unwrap();
+    assert!(
+        errors.iter().any(|row| count(row, "calls") == failed && row["call"] == "cuLaunchKernel"),
+        "{errors:#?}"
+    );
+}
+
+#[test]
 fn program_that_costs_little_has_device_times_all_the_time() {
-    let (_, report) = c_program("50%", "1", "14000");
+    let (_, report) = c_program("50%", &["1", "14000"]);
     let budget = &report["budget"];
     assert!(count(budget, "full_ns") > 1_000_000_000, "{budget:#}");
     assert!(report["counted_launches"].is_null() && report["unstacked_launches"].is_null(), "{report:#}");

@@ -1,5 +1,6 @@
 /* windows THREADS MILLISECONDS [LONG]: each thread launches two kernels in turn, a copy and a captured graph of three kernels, with a stream of
-   its own. LONG: now and then a kernel that takes longer than any window. Prints how many launches and graph launches there were. */
+   its own. LONG: now and then a kernel that takes longer than any window. ROUGH: launches that are refused, and on streams of a short life. Prints
+   how many launches and graph launches there were and, if ROUGH, how many were refused. */
 #include "driver.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +14,8 @@ static const char *const LONG_KERNEL = ".version 6.0\n.target sm_50\n.address_si
 
 static Cuda cuda;
 static CUfunction longer;
-static atomic_long launches, graphs;
+static atomic_long launches, graphs, refused;
+static int is_rough;
 static long until_ms;
 
 static long now_ms(void)
@@ -53,6 +55,16 @@ static void *work(void *unused)
             launch(longer, other);
             launches += 1;
         }
+        if (is_rough) {
+            CUstream brief;
+            OK(cuStreamCreate(&brief, 1));
+            launch(cuda.first, brief);
+            launch(cuda.second, brief);
+            launches += 2;
+            OK(cuStreamDestroy_v2(brief));
+            /* A block has no 4096 × 4096 threads. */
+            refused += cuLaunchKernel(cuda.first, 1, 1, 1, 4096, 4096, 1, 0, stream, NULL, NULL) != 0;
+        }
         OK(cuStreamSynchronize(stream));
         usleep(200);
     }
@@ -65,6 +77,7 @@ int main(int count, char **arguments)
     int some = atoi(arguments[1]);
     int forks = count > 3 && !strcmp(arguments[3], "fork");
     int exits = count > 3 && !strcmp(arguments[3], "exit");
+    is_rough = count > 3 && !strcmp(arguments[3], "rough");
     cuda = cuda_start();
     if (count > 3 && !strcmp(arguments[3], "long")) {
         CUmodule module;
@@ -88,6 +101,9 @@ int main(int count, char **arguments)
     }
     for (int i = 0; i < some; i++)
         pthread_join(threads[i], NULL);
-    printf("%ld %ld\n", launches, graphs);
+    printf("%ld %ld", launches, graphs);
+    if (is_rough)
+        printf(" %ld", refused);
+    puts("");
     return 0;
 }

@@ -1,5 +1,6 @@
 //! Launches that were counted instead of recorded, to keep a budget ([`crate::budget`]). One cell for each
-//! kernel and stream, written by the service thread from time to time.
+//! kernel and stream, written by the service thread from time to time; and one for a launch that found no
+//! space in the process's table, written by its own thread.
 //!
 //! ```text
 //!  0  kind, cells, flags      8  begin (ticks)      24  launches
