@@ -3,9 +3,9 @@
 //! A row is a function by its base name and one signature, the symbols that export it with that signature
 //! (each with the CUDA version from which `cuGetProcAddress` returns it), and the description of a call. A
 //! row of a function that destroys also says what to forget before the call and may keep until after it.
-//! `launch` names the kernel and the stream of a launch, which may be all that is counted of it, `fails` marks a
-//! function that is recorded only if it fails, `node` one that adds a node to a graph. From
-//! each symbol the macro makes the export, the typed call of the original and the [`Entry`] that look-ups and
+//! `launch` names the kernel and the stream of a launch, which may be all that is counted of it. `fails`
+//! marks a function that is recorded only if it fails, `node` one that adds a node to a graph. From each
+//! symbol the macro makes the export, the typed call of the original and the [`Entry`] that look-ups and
 //! tests read. Adding a function anywhere else is a defect.
 //!
 //! Left out on purpose: the 32-bit ABIs from before CUDA 3.2 (`cuMemcpyHtoD` without `_v2` and the like).

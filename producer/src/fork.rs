@@ -24,7 +24,6 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::own_static;
-use crate::session::Session;
 use crate::system;
 
 /// What hooks read of the process. All of it is zero in a new process and in a forked child.
@@ -34,7 +33,8 @@ pub struct OfProcess {
     generation: AtomicU32,
     /// The session's [`HookState`](crate::hook_state::HookState).
     pub(crate) hook_state: AtomicU32,
-    pub(crate) session: AtomicPtr<Session>,
+    /// The session; the [`session`](crate::session) module alone knows its type.
+    pub(crate) session: AtomicPtr<()>,
     /// Which clock is read; 0 until that is decided.
     pub(crate) clock_kind: AtomicU32,
     /// A number and a pointer of the vendor layer.

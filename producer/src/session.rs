@@ -82,7 +82,7 @@ pub fn current() -> Option<&'static Session> {
     if fork::generation() == 0 {
         return None;
     }
-    let current = fork::of_process().session.load(Ordering::Acquire);
+    let current = fork::of_process().session.load(Ordering::Acquire).cast::<Session>();
     // SAFETY: the pointer is null, or points to a session that `start` wrote completely before storing it
     // with Release. Sessions are never freed.
     unsafe { current.as_ref() }
@@ -146,7 +146,7 @@ pub fn start(
         Ok(session) => {
             let of_process = fork::of_process();
             of_process.hook_state.store(0, Ordering::Relaxed);
-            of_process.session.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
+            of_process.session.store(core::ptr::from_ref(session).cast_mut().cast(), Ordering::Release);
             before(session);
             fork::set_generation(session.generation);
             STATE.store(own(state::RUNNING), Ordering::Release);
@@ -246,7 +246,7 @@ impl Session {
     /// Whether this is the session of this process. In a forked child it is not.
     #[inline(always)]
     pub fn is_of_process(&self) -> bool {
-        core::ptr::eq(fork::of_process().session.load(Ordering::Relaxed), self)
+        core::ptr::addr_eq(fork::of_process().session.load(Ordering::Relaxed), self)
     }
 
     /// What hooks do with calls now. It changes when the session is paused or goes on, and when a setting

@@ -42,8 +42,9 @@ pub trait DriverCall: Copy {
     fn call(self) -> Status;
 }
 
-/// Runs the steps around a call. `launch` gives the kernel and the stream of a launch. What is rare is in functions of its own, so that a launch runs through few
-/// lines of code: between two launches a program runs through more than a core's caches hold.
+/// Runs the steps around a call. `launch` gives the kernel and the stream of a launch. What is rare is in
+/// functions of its own, so that a launch runs through few lines of code: between two launches a program
+/// runs through more than a core's caches hold.
 #[inline(always)]
 pub fn around(
     entry: &'static Entry,
@@ -129,14 +130,14 @@ struct Around<'s> {
 #[inline(always)]
 fn counted(around: Around, launched: Launched, original: impl DriverCall) -> Status {
     let Around { session, tables, slot, entry, state, is_sampled, first_ticks } = around;
-    let place = tables.place_of(slot, launched);
+    let bucket = tables.bucket_of(slot, launched);
     let correlation = &CudaSlot::of(slot).correlation;
     correlation.set(0);
     let start_ticks = clock::now_if(is_sampled);
     let status = original.call();
     let end_ticks = clock::now_if(is_sampled);
     if status == SUCCESS {
-        let function = match place.find() {
+        let function = match bucket.find() {
             Some(count) => count.add(),
             None => tables.count_first(session, slot, launched),
         };

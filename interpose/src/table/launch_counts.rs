@@ -66,13 +66,13 @@ pub struct LaunchCounts {
 
 /// The entries that a pair may have.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'c> {
+pub struct Bucket<'c> {
     tries: &'c [Count],
     function: u64,
     stream: u64,
 }
 
-impl<'c> Place<'c> {
+impl<'c> Bucket<'c> {
     /// The entry of the pair, if it has one.
     #[inline(always)]
     pub fn find(self) -> Option<&'c Count> {
@@ -105,20 +105,20 @@ impl LaunchCounts {
 
     /// Where the pair's entry is, if it has one. To be called early: it prefetches the entry, to add to it.
     #[inline(always)]
-    pub fn place(&self, function: u64, stream: u64) -> Place<'_> {
+    pub fn bucket(&self, function: u64, stream: u64) -> Bucket<'_> {
         let hash = (function ^ stream.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let first = (hash >> 54) as usize * TRIES;
         let tries = self.counts.get(first..first + TRIES).unwrap_or_default();
         if let Some(first) = tries.first() {
             prefetch_to_write(first);
         }
-        Place { tries, function, stream }
+        Bucket { tries, function, stream }
     }
 
     /// A new entry for the pair; `None` if there is no space for it. Two threads may each make one, which are
     /// both taken.
     pub fn insert(&self, function: u64, stream: u64, definitions: (u32, u32)) -> Option<&Count> {
-        let Place { tries, .. } = self.place(function, stream);
+        let Bucket { tries, .. } = self.bucket(function, stream);
         let claim = |count: &&Count| {
             count.function.compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
@@ -179,7 +179,7 @@ mod tests {
     fn add(counts: &LaunchCounts, function: u32, stream: u32) -> bool {
         let (handle, key) = (KERNEL + u64::from(function) * 0x40, u64::from(stream));
         let found =
-            counts.place(handle, key).find().or_else(|| counts.insert(handle, key, (function, stream)));
+            counts.bucket(handle, key).find().or_else(|| counts.insert(handle, key, (function, stream)));
         found.is_some_and(|count| {
             count.add();
             true
@@ -233,7 +233,7 @@ mod tests {
         }
         counts.retire(|_, stream| stream == 9);
         let (handle, key) = (KERNEL + 5 * 0x40, 9);
-        let is_found = |stream| counts.place(handle, stream).find().is_some();
+        let is_found = |stream| counts.bucket(handle, stream).find().is_some();
         assert!(!is_found(key) && is_found(1));
         counts.insert(handle, key, (5, 10)).unwrap().add();
         assert_eq!(taken(&counts), [(5, 1, 1), (5, 9, 1), (5, 10, 1)]);

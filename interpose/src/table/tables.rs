@@ -26,7 +26,7 @@ use gputrace_wire::definition::{self, kind};
 use crate::symbols::driver::{self, Device, Handle, SUCCESS};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
-use crate::table::launch_counts::{LaunchCounts, Launched, Place};
+use crate::table::launch_counts::{Bucket, LaunchCounts, Launched};
 
 /// Slots for about half as many handles, 16 bytes each. Only touched pages of a table use memory.
 const FUNCTION_SLOTS: usize = 1 << 17;
@@ -470,10 +470,10 @@ impl Tables {
 
     /// Where such a launch is counted. To be called early, as it prefetches that.
     #[inline(always)]
-    pub fn place_of(&self, slot: &Slot, launched: Launched) -> Place<'_> {
+    pub fn bucket_of(&self, slot: &Slot, launched: Launched) -> Bucket<'_> {
         // A context that is not known yet is 0 here, which is no context: such a stream has no entry.
         let key = stream_key(launched.stream, launched.per_thread, || self.known_current_context(slot));
-        self.launch_counts.place(launched.function as u64, key)
+        self.launch_counts.bucket(launched.function as u64, key)
     }
 
     /// Counts a launch of a pair without an entry, and returns its kernel's definition.
