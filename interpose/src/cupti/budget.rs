@@ -226,7 +226,12 @@ impl Controller {
     /// The fraction at which so much is spent.
     fn fraction_for(&self, launches: Launches, left: f64) -> f64 {
         let (fixed, by_fraction) = self.costs(launches);
-        if by_fraction > 0.0 { (left - fixed) / by_fraction } else { MOST }
+        match by_fraction > 0.0 {
+            true => (left - fixed) / by_fraction,
+            // Calls other than launches, which are outside of windows too, cost more than windows do.
+            false if left > fixed => MOST,
+            false => 0.0,
+        }
     }
 
     fn choose(&mut self, aim: f64) {
@@ -317,6 +322,21 @@ mod tests {
             let costs = (0..seconds).map(|_| controller.after(&self.second(controller)).sum_ns());
             costs.sum::<f64>() / (seconds as f64 * 1e9)
         }
+    }
+
+    #[test]
+    fn program_whose_other_calls_cost_more_than_windows_loses_what_can_be_left_out() {
+        // With its other calls, a launch outside costs more than one inside with its record.
+        let mut controller = controller(1);
+        let program = Program { launches: 20_000.0, hooks_ns: [300.0, 2_000.0, 1_500.0], record_ns: 100.0 };
+        for _ in 0..60 {
+            let mut second = program.second(&controller);
+            if controller.launches() == Launches::Whole {
+                second.hooks_ns = second.inside_hooks_ns + second.launches_outside * 2_500.0;
+            }
+            controller.after(&second);
+        }
+        assert!(controller.is_least(), "{controller:?}");
     }
 
     #[test]
