@@ -176,15 +176,20 @@ impl Slot {
     /// Prefetches the memory that the thread's next entry will be written to.
     #[inline(always)]
     pub fn expect_entry(&self) {
-        if self.is_caught_up()
-            && let Some(header) = self.header.get()
-        {
+        if let Some(header) = self.caught_up_header() {
             prefetch_to_write(&header.written);
             // SAFETY: as in `emit`.
             if let Some(next) = unsafe { (*self.ring.get()).assume_init_ref() }.next() {
                 prefetch_to_write(next);
             }
         }
+    }
+
+    /// The header of the thread's ring, if the thread has [caught up](Slot::is_caught_up): in a forked child, a
+    /// header of another generation points to memory that is not mapped.
+    #[inline(always)]
+    fn caught_up_header(&self) -> Option<&'static RingHeader> {
+        self.header.get().filter(|_| self.is_caught_up())
     }
 
     /// Whether to measure the cost of this call's own hook.
@@ -198,10 +203,7 @@ impl Slot {
 
     /// Adds a measured cost.
     pub fn add_cost(&self, ticks: u64) {
-        // In a forked child, a header of another generation points to memory that is not mapped.
-        if self.is_caught_up()
-            && let Some(header) = self.header.get()
-        {
+        if let Some(header) = self.caught_up_header() {
             add(&header.sampled_hooks, 1);
             add(&header.sampled_ticks, ticks);
         }
@@ -210,9 +212,7 @@ impl Slot {
     /// Adds how long a sampled launch call took, inside or outside of a window of device times, and how long
     /// its hook did.
     pub fn add_launch(&self, is_inside: bool, ticks: u64, hook_ticks: u64) {
-        if self.is_caught_up()
-            && let Some(header) = self.header.get()
-        {
+        if let Some(header) = self.caught_up_header() {
             let (calls, all) = if is_inside {
                 add(&header.inside_hook_ticks, hook_ticks);
                 (&header.inside_calls, &header.inside_ticks)
@@ -227,9 +227,7 @@ impl Slot {
     /// Counts a launch that was made in a window of device times.
     #[inline(always)]
     pub fn count_window_launch(&self, correlation: u32) {
-        if self.is_caught_up()
-            && let Some(header) = self.header.get()
-        {
+        if let Some(header) = self.caught_up_header() {
             add(&header.window_launches, 1);
             header.window_latest.store(correlation.into(), Ordering::Relaxed);
         }
@@ -239,30 +237,20 @@ impl Slot {
     /// in yet.
     #[inline(always)]
     pub fn expect_count(&self) -> bool {
-        match self.header.get() {
-            Some(header) if self.is_caught_up() => {
-                prefetch_to_write(&header.counted_launches);
-                true
-            }
-            _ => false,
-        }
+        self.caught_up_header().inspect(|header| prefetch_to_write(&header.counted_launches)).is_some()
     }
 
     /// Counts a launch that is not recorded. Nothing if the process was forked since `expect_count`.
     #[inline(always)]
     pub fn count_launch(&self) {
-        if self.is_caught_up()
-            && let Some(header) = self.header.get()
-        {
+        if let Some(header) = self.caught_up_header() {
             add(&header.counted_launches, 1);
         }
     }
 
     /// Notes CUPTI's correlation id of a call between two windows of device times.
     pub fn note_latest(&self, correlation: u32) {
-        if self.is_caught_up()
-            && let Some(header) = self.header.get()
-        {
+        if let Some(header) = self.caught_up_header() {
             header.window_latest.store(correlation.into(), Ordering::Relaxed);
         }
     }

@@ -226,11 +226,13 @@ impl Controller {
     /// The fraction at which so much is spent.
     fn fraction_for(&self, launches: Launches, left: f64) -> f64 {
         let (fixed, by_fraction) = self.costs(launches);
-        match by_fraction > 0.0 {
-            true => (left - fixed) / by_fraction,
+        if by_fraction > 0.0 {
+            (left - fixed) / by_fraction
+        } else if left > fixed {
             // Calls other than launches, which are outside of windows too, cost more than windows do.
-            false if left > fixed => MOST,
-            false => 0.0,
+            MOST
+        } else {
+            0.0
         }
     }
 

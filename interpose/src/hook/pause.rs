@@ -80,22 +80,6 @@ fn is_never_off(kind: u16) -> bool {
     matches!(kind, kind::GRAPH_LAUNCH | kind::COPY | kind::FILL)
 }
 
-/// The same for a launch that was only counted.
-#[cold]
-#[inline(never)]
-pub fn mark_counted(session: &'static Session, slot: &Slot, function: u32, correlation: u32) {
-    let detail = Detail::Launch(Launch { function, ..Launch::default() });
-    let description = Description { kind: kind::LAUNCH, flags: flag::ASYNC, stream: On::Nothing, detail };
-    let at = At {
-        start_ticks: clock::now(),
-        duration_ticks: 0,
-        correlation,
-        state: session.hook_state(),
-        recording: Recording::On,
-    };
-    mark(session, slot, &description, &at);
-}
-
 /// Writes an entry by which the reader of the trace leaves out the call's device records.
 pub fn mark(session: &'static Session, slot: &Slot, description: &Description, at: &At) {
     if at.correlation == 0 {
@@ -112,4 +96,20 @@ pub fn mark(session: &'static Session, slot: &Slot, description: &Description, a
     };
     slot.note_latest(at.correlation);
     slot.emit(session, &[call.to_cell()]);
+}
+
+/// The same for a launch that was only counted.
+#[cold]
+#[inline(never)]
+pub fn mark_counted(session: &'static Session, slot: &Slot, function: u32, correlation: u32) {
+    let detail = Detail::Launch(Launch { function, ..Launch::default() });
+    let description = Description { kind: kind::LAUNCH, flags: flag::ASYNC, stream: On::Nothing, detail };
+    let at = At {
+        start_ticks: clock::now(),
+        duration_ticks: 0,
+        correlation,
+        state: session.hook_state(),
+        recording: Recording::On,
+    };
+    mark(session, slot, &description, &at);
 }

@@ -131,8 +131,6 @@ struct Around<'s> {
 fn counted(around: Around, launched: Launched, original: impl DriverCall) -> Status {
     let Around { session, tables, slot, entry, state, is_sampled, first_ticks } = around;
     let bucket = tables.bucket_of(slot, launched);
-    let correlation = &CudaSlot::of(slot).correlation;
-    correlation.set(0);
     let start_ticks = clock::now_if(is_sampled);
     let status = original.call();
     let end_ticks = clock::now_if(is_sampled);
@@ -144,7 +142,7 @@ fn counted(around: Around, launched: Launched, original: impl DriverCall) -> Sta
         slot.count_launch();
         // CUPTI may have a record of it.
         if state.timing() != Timing::Off || session.hook_state() != state {
-            pause::mark_counted(session, slot, function, correlation.get());
+            pause::mark_counted(session, slot, function, CudaSlot::of(slot).correlation.get());
         }
     }
     if is_sampled {

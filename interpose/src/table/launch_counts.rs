@@ -117,8 +117,8 @@ impl LaunchCounts {
 
     /// A new entry for the pair; `None` if there is no space for it. Two threads may each make one, which are
     /// both taken.
-    pub fn insert(&self, function: u64, stream: u64, definitions: (u32, u32)) -> Option<&Count> {
-        let Bucket { tries, .. } = self.bucket(function, stream);
+    pub fn insert<'c>(&self, bucket: Bucket<'c>, definitions: (u32, u32)) -> Option<&'c Count> {
+        let Bucket { tries, function, stream } = bucket;
         let claim = |count: &&Count| {
             count.function.compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
@@ -127,7 +127,7 @@ impl LaunchCounts {
         count.stream.store(stream, Ordering::Relaxed);
         let definitions = u64::from(definitions.0) << 32 | u64::from(definitions.1);
         count.definitions.store(definitions, Ordering::Relaxed);
-        // SYNC: publishes the entry: pairs with the Acquire loads in `find`, `retire` and `take`.
+        // SYNC: publishes the entry: pairs with the Acquire loads in `is_of`, `retire` and `take`.
         count.function.store(function, Ordering::Release);
         Some(count)
     }
@@ -178,8 +178,8 @@ mod tests {
     /// Counts a launch as a hook does; false if there is no space for the pair.
     fn add(counts: &LaunchCounts, function: u32, stream: u32) -> bool {
         let (handle, key) = (KERNEL + u64::from(function) * 0x40, u64::from(stream));
-        let found =
-            counts.bucket(handle, key).find().or_else(|| counts.insert(handle, key, (function, stream)));
+        let bucket = counts.bucket(handle, key);
+        let found = bucket.find().or_else(|| counts.insert(bucket, (function, stream)));
         found.is_some_and(|count| {
             count.add();
             true
@@ -235,12 +235,13 @@ mod tests {
         let (handle, key) = (KERNEL + 5 * 0x40, 9);
         let is_found = |stream| counts.bucket(handle, stream).find().is_some();
         assert!(!is_found(key) && is_found(1));
-        counts.insert(handle, key, (5, 10)).unwrap().add();
+        let bucket = counts.bucket(handle, key);
+        counts.insert(bucket, (5, 10)).unwrap().add();
         assert_eq!(taken(&counts), [(5, 1, 1), (5, 9, 1), (5, 10, 1)]);
         // What was retired is free again: as often as one likes.
         for _ in 0..10 * ENTRIES {
             counts.retire(|_, stream| stream == key);
-            assert_eq!(counts.insert(handle, key, (5, 11)).map(Count::add), Some(5));
+            assert_eq!(counts.insert(bucket, (5, 11)).map(Count::add), Some(5));
             counts.take(|_, _, _| ());
         }
     }

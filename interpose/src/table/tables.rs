@@ -147,7 +147,8 @@ impl Tables {
     #[inline(always)]
     pub fn expect(&self, slot: &Slot, state: HookState) {
         // The thread's default stream, which most launches use.
-        self.streams.expect(stream_key(core::ptr::null_mut(), false, || self.known_current_context(slot)));
+        let context = || self.known_current_context(slot).unwrap_or(0);
+        self.streams.expect(stream_key(core::ptr::null_mut(), false, context));
         if !state.records_less()
             && let Some(stacks) = &self.stacks
         {
@@ -396,19 +397,14 @@ impl Tables {
     /// The calling thread's current context.
     #[inline(always)]
     fn current_context(&self, session: &Session, slot: &Slot) -> u32 {
-        let word = CudaSlot::of(slot).context.get();
-        if (word >> 32) as u32 == self.generation {
-            word as u32
-        } else {
-            self.ask_current_context(session, slot)
-        }
+        self.known_current_context(slot).unwrap_or_else(|| self.ask_current_context(session, slot))
     }
 
-    /// The same without asking the driver; 0 if it is not known.
+    /// The same, if it is known without asking the driver.
     #[inline(always)]
-    fn known_current_context(&self, slot: &Slot) -> u32 {
+    fn known_current_context(&self, slot: &Slot) -> Option<u32> {
         let word = CudaSlot::of(slot).context.get();
-        if (word >> 32) as u32 == self.generation { word as u32 } else { 0 }
+        ((word >> 32) as u32 == self.generation).then_some(word as u32)
     }
 
     #[cold]
@@ -472,7 +468,8 @@ impl Tables {
     #[inline(always)]
     pub fn bucket_of(&self, slot: &Slot, launched: Launched) -> Bucket<'_> {
         // A context that is not known yet is 0 here, which is no context: such a stream has no entry.
-        let key = stream_key(launched.stream, launched.per_thread, || self.known_current_context(slot));
+        let context = || self.known_current_context(slot).unwrap_or(0);
+        let key = stream_key(launched.stream, launched.per_thread, context);
         self.launch_counts.bucket(launched.function as u64, key)
     }
 
@@ -482,13 +479,14 @@ impl Tables {
     pub fn count_first(&self, session: &'static Session, slot: &Slot, launched: Launched) -> u32 {
         let function = self.function(session, launched.function);
         let stream = self.stream(session, slot, launched.stream, launched.per_thread);
+        // Under its own key by now: the pair may have an entry, made while the thread's context was known.
         let context = self.current_context(session, slot);
-        let key = stream_key(launched.stream, launched.per_thread, || context);
-        let definitions = (function, stream);
+        let bucket = self.bucket_of(slot, launched);
         if function != 0
             && stream != 0
             && context != 0
-            && let Some(count) = self.launch_counts.insert(launched.function as u64, key, definitions)
+            && let Some(count) =
+                bucket.find().or_else(|| self.launch_counts.insert(bucket, (function, stream)))
         {
             return count.add();
         }
