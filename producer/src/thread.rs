@@ -185,8 +185,8 @@ impl Slot {
         }
     }
 
-    /// The header of the thread's ring, if the thread has [caught up](Slot::is_caught_up): in a forked child, a
-    /// header of another generation points to memory that is not mapped.
+    /// The header of the thread's ring, if the thread has [caught up](Slot::is_caught_up): in a forked child,
+    /// a header of another generation points to memory that is not mapped.
     #[inline(always)]
     fn caught_up_header(&self) -> Option<&'static RingHeader> {
         self.header.get().filter(|_| self.is_caught_up())

@@ -1,6 +1,7 @@
-/* windows THREADS MILLISECONDS [LONG]: each thread launches two kernels in turn, a copy and a captured graph of three kernels, with a stream of
-   its own. LONG: now and then a kernel that takes longer than any window. ROUGH: launches that are refused, and on streams of a short life. Prints
-   how many launches and graph launches there were and, if ROUGH, how many were refused. */
+/* windows THREADS MILLISECONDS [long|rough|fork|exit]: each thread launches two kernels in turn, a copy and a
+   captured graph of three kernels, with a stream of its own. long: now and then a kernel that takes longer than
+   any window. rough: launches that are refused, and on streams of a short life. Prints how many launches and
+   graph launches there were and, if rough, how many were refused. */
 #include "driver.h"
 #include <pthread.h>
 #include <stdatomic.h>
