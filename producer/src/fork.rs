@@ -1,14 +1,14 @@
 //! How a forked child notices that it is one, and what every hook reads of the process, in one cache line.
 //!
 //! The kernel zeroes a page marked wipe-on-fork in every child, whatever made the child (fork, clone, a raw
-//! system call). No handler is needed, and none can be missed. The page holds the generation of the current
-//! session; a thread's slot remembers the generation that the thread attached to. In a child the two
-//! differ, and the child does not touch inherited state: the rings' memory is not even mapped there
-//! (`MADV_DONTFORK`). A child of `vfork` shares the page, so this check does not detect it; it may only
-//! exec or exit, and both check the pid.
+//! system call). From Linux 4.14 on this needs no handler, which could be missed. The page holds the
+//! generation of the current session; a thread's slot remembers the generation that the thread attached to.
+//! In a child the two differ, and the child does not touch inherited state: the rings' memory is not even
+//! mapped there (`MADV_DONTFORK`). A child of `vfork` shares the page, so this check does not detect it; it
+//! may only exec or exit, and both check the pid.
 //!
-//! What else a hook reads in any case is beside the generation ([`OfProcess`]): between two calls a program
-//! touches more memory than a core's caches hold, and each line is waited for.
+//! The other values that every hook reads share the generation's cache line ([`OfProcess`]): between two
+//! calls a program touches more memory than a core's caches hold, so each further line would be waited for.
 //!
 //! A signal handler that interrupted a hook may fork, and the child then returns into that hook. Code that
 //! writes to a segment therefore compares the generation right before the write, not only at the hook's
@@ -45,7 +45,7 @@ pub struct OfProcess {
 const _: () = assert!(size_of::<OfProcess>() == PAGE_BYTES);
 const PAGE_BYTES: usize = 4096;
 
-/// In the part of the library's memory that comes from no file, as the mark needs it.
+/// In `.bss`, which comes from no file: only such memory can be marked.
 static PAGE: OfProcess = OfProcess {
     generation: AtomicU32::new(0),
     hook_state: AtomicU32::new(0),
@@ -67,7 +67,8 @@ pub fn of_process() -> &'static OfProcess {
     own_static!(PAGE)
 }
 
-/// Marks the page. Called before each session starts.
+/// Marks the page and registers the fork handler, once. Called before each session starts, by whoever has
+/// the right to start it.
 pub fn prepare() {
     static PREPARED: AtomicU32 = AtomicU32::new(0);
     if PREPARED.swap(1, Ordering::AcqRel) != 0 {

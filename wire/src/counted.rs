@@ -9,8 +9,8 @@
 
 use crate::cell::{Cell, kind};
 
-/// Launches of one kernel on one stream between two moments, by any threads. None of them is in an entry of
-/// its own, or has device times.
+/// Launches of one kernel on one stream, by any threads, made between about these two times. None of them has
+/// an entry of its own in a ring, or device times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counted {
     pub function: u32,

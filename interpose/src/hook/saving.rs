@@ -1,5 +1,6 @@
 //! What is recorded of launches outside of windows of device times, where a budget allows no more than a
-//! part: all but the stack, or only how many there were ([`Launches`]).
+//! part: either all but the stack, or only how many there were
+//! ([`Launches`](gputrace_producer::hook_state::Launches)).
 //!
 //! The service thread writes the counts from time to time, and at the session's end ([`write_counts`]).
 
@@ -16,8 +17,8 @@ use crate::hook::pause::At;
 use crate::symbols::driver::{SUCCESS, Status};
 use crate::table::tables;
 
-/// The flag of a launch that is recorded without its stack; 0 for one that failed, that was captured, or that
-/// saw another state at its end than at its begin, which are recorded as others are.
+/// `UNSTACKED` if the launch is to be recorded without its stack. 0, so with its stack, if it failed, was
+/// captured, or saw the state of hooks change during the call. `flags` are those that it has already.
 #[cold]
 #[inline(never)]
 pub fn flags(session: &Session, status: Status, flags: u8, at: At) -> u8 {
@@ -40,7 +41,10 @@ pub fn begin_counts(session: &'static Session) {
 /// Writes the counts of launches since the last time.
 pub fn write_counts(session: &'static Session) {
     let begin_ticks = SINCE_TICKS.load(Ordering::Relaxed);
-    let Some(tables) = tables::of(session).filter(|_| begin_ticks != 0) else { return };
+    if begin_ticks == 0 {
+        return;
+    }
+    let Some(tables) = tables::of(session) else { return };
     let end_ticks = clock::now();
     SINCE_TICKS.store(end_ticks, Ordering::Relaxed);
     thread::with(|slot| {

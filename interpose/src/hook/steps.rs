@@ -1,11 +1,13 @@
 //! The steps of every hook, and what the hook records.
 //!
 //! 1. No session: call the original, nothing else.
-//! 2. Already inside on this thread: call the original, count.
+//! 2. Already inside on this thread: call the original, and count the nested call.
 //! 3. Guard; note the start.
 //! 4. Call the original *exactly once*; note the end.
 //! 5. Describe the call, write one event, return the original's result unchanged. The first description
 //!    of a handle may make system calls; it keeps errno.
+//!
+//! A launch that is only counted reads no clock and writes no event, unless it fails ([`counted`]).
 
 use gputrace_callstack::active_span::{self, Works};
 use gputrace_producer::hook_state::{HookState, Recording, Timing};
@@ -30,7 +32,7 @@ const NOT_READY: Status = 600;
 /// CUDA_ERROR_DEINITIALIZED.
 const DEINITIALIZED: Status = 4;
 
-/// Handles a call that returned while there was no session, and returns the call's status. The second
+/// Handles a call that began while there was no session, and returns the call's status. The second
 /// argument says whether another thread was starting a session when the call began.
 pub type WithoutSession = fn(&'static Entry, bool, Status) -> Status;
 
@@ -74,7 +76,8 @@ pub fn around(
             if status == SUCCESS {
                 return status;
             }
-            // It is recorded like any other that failed, but for its duration, and its cost was added.
+            // It is recorded like any other that failed, but has no duration, and its start is when it
+            // returned. `counted` has added its cost, of which recording it is no part.
             is_sampled = false;
             let start_ticks = clock::now();
             (status, At { start_ticks, duration_ticks: 0, correlation: 0, state, recording: Recording::On })
@@ -140,7 +143,7 @@ fn counted(around: Around, launched: Launched, original: impl DriverCall) -> Sta
             None => tables.count_first(session, slot, launched),
         };
         slot.count_launch();
-        // CUPTI may have a record of it.
+        // CUPTI may deliver a record of it, which the mark has left out.
         if state.timing() != Timing::Off || session.hook_state() != state {
             pause::mark_counted(session, slot, function, CudaSlot::of(slot).correlation.get());
         }
@@ -156,7 +159,7 @@ fn counted(around: Around, launched: Launched, original: impl DriverCall) -> Sta
 #[cold]
 #[inline(never)]
 fn idle(entry: &'static Entry, without_session: WithoutSession, original: impl DriverCall) -> Status {
-    // The session may be published while the call is under way, which then is in no record.
+    // A session may be published while the call is under way. The call is then not recorded.
     let was_starting = session::is_starting();
     without_session(entry, was_starting, original.call())
 }

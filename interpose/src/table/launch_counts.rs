@@ -5,8 +5,8 @@
 //! up when the pair gets its entry; when a handle is forgotten, its entries are retired, and freed once their
 //! launches were taken.
 //!
-//! A launch of a kernel or on a stream that another thread destroys at that moment, which programs may not
-//! make, may be counted for what the handle stands for next.
+//! Programs may not launch a kernel, or on a stream, that another thread destroys at that moment. Such a
+//! launch may be counted for the handle's next meaning or for the next pair in its entry, or lose its name.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,9 +14,9 @@ use gputrace_producer::memory::{self, Zeroed, prefetch_to_write};
 
 use crate::symbols::driver::Handle;
 
-/// 128 KiB, touched where used.
+/// 128 KiB. Launches touch only their pairs' entries.
 const ENTRIES: usize = 1 << 12;
-/// Entries that a pair may have: those of two cache lines.
+/// How many entries are tried for a pair: those of two cache lines.
 const TRIES: usize = 4;
 
 /// Values of `function` that are no handle: the entry is free, is being written, or takes no more launches.
@@ -64,7 +64,7 @@ pub struct LaunchCounts {
     is_used: AtomicBool,
 }
 
-/// The entries that a pair may have.
+/// The entries in which a pair may be found.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket<'c> {
     tries: &'c [Count],
@@ -159,7 +159,8 @@ impl LaunchCounts {
                 each((definitions >> 32) as u32, definitions as u32, launches);
             }
             if function == RETIRED {
-                count.function.store(FREE, Ordering::Release);
+                // At a session's end two threads may take: only one of them may free the entry.
+                _ = count.function.compare_exchange(RETIRED, FREE, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
     }
