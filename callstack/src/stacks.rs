@@ -167,12 +167,39 @@ impl Stacks {
     #[inline(always)]
     pub fn of_this_thread(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         let state = session.hook_state();
-        if !(state.has_python() || state.has_native() || operators::have_begun()) {
+        let has_others = state.has_native() || operators::have_begun();
+        if !(state.has_python() || has_others) {
             return (0, Works::NOT);
+        }
+        if !has_others
+            && torch::is_never_around()
+            && let Some(found) = self.of_python(session, slot)
+        {
+            return found;
         }
         self.of_parts(session, slot)
     }
 
+    /// The same, where a stack has Python frames only and is in the cache. Most are, and this runs through
+    /// fewer lines of code than [`of_parts`](Stacks::of_parts).
+    #[inline(never)]
+    fn of_python(&self, session: &Session, slot: &Slot) -> Option<(u32, Works)> {
+        let thread = StackSlot::of(slot);
+        let (runtime, state) = runtime::of_known_thread(session, &thread.python)?;
+        // SAFETY: as in `of_parts`.
+        let memory = unsafe { Own::new() };
+        let kept = (&thread.ends, &thread.frames);
+        let fingerprint = fingerprint_inside(&memory, &runtime.layout, &runtime.types, (state, 0), kept).ok()?;
+        if fingerprint == 0 {
+            return None;
+        }
+        let mut position = thread.recent.get();
+        let id = self.recent.get(fingerprint, &mut position)?;
+        thread.recent.set(position);
+        Some((id, Works::of_state(runtime, state).unwrap_or(Works::NOT)))
+    }
+
+    #[cold]
     #[inline(never)]
     fn of_parts(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         let around = torch::around(session.generation);

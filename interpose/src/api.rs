@@ -26,8 +26,8 @@ use gputrace_wire::call::{direction as dir, memory as mem, operation as op, wait
 use crate::cupti::{self, instantiation, whole_kind};
 use crate::describe::{array, context, copy, fill, graph, launch, memory, module, pool, sync};
 use crate::hook::capture;
-use crate::hook::description::Context;
-use crate::hook::steps;
+use crate::hook::description::{Context, Description};
+use crate::hook::{launch as launch_steps, steps};
 use crate::lifecycle::device_times::DEVICE_TIMES;
 use crate::lifecycle::start;
 use crate::resolve::proc_address;
@@ -88,25 +88,25 @@ macro_rules! hooks {
         hooks!(@function $symbol $args (_ = $before) |$cx| $description);
     };
     (@export $symbol:ident $args:tt (launch ($of:ident, $stream:expr); |$cx:ident| $description:expr)) => {
-        hooks!(@function $symbol $args (_ = ()) around (|| Some(($of, $stream))) |$cx| $description);
+        hooks!(@function $symbol $args (_ = ()) (launch ($of, $stream)) |$cx| $description);
     };
     (@export $symbol:ident $args:tt (|$cx:ident| $description:expr)) => {
         hooks!(@function $symbol $args (_ = ()) |$cx| $description);
     };
     (@export $symbol:ident $args:tt (fails |$cx:ident| $description:expr)) => {
-        hooks!(@function $symbol $args (_ = ()) around_failure (|| None) |$cx| $description);
+        hooks!(@function $symbol $args (_ = ()) (steps around_failure) |$cx| $description);
     };
     (@export $symbol:ident $args:tt (before $before:expr; fails |$cx:ident| $description:expr)) => {
-        hooks!(@function $symbol $args (_ = $before) around_failure (|| None) |$cx| $description);
+        hooks!(@function $symbol $args (_ = $before) (steps around_failure) |$cx| $description);
     };
     (@export $symbol:ident ($out:ident: $of:ty, $graph:ident: $handle:ty, $($more:tt)*) node) => {
         hooks!(@export $symbol ($out: $of, $graph: $handle, $($more)*)
             (|cx| graph::node_added(cx, $graph, core::ptr::null_mut())));
     };
     (@function $symbol:ident $args:tt $before:tt |$cx:ident| $description:expr) => {
-        hooks!(@function $symbol $args $before around (|| None) |$cx| $description);
+        hooks!(@function $symbol $args $before (steps around) |$cx| $description);
     };
-    (@function $symbol:ident ($($arg:ident: $type:ty),*) ($kept:pat = $before:expr) $around:ident $launch:tt |$cx:ident| $description:expr) => {
+    (@function $symbol:ident ($($arg:ident: $type:ty),*) ($kept:pat = $before:expr) $steps:tt |$cx:ident| $description:expr) => {
         /// # Safety
         /// The same as for the driver's function of that name: the caller's arguments are passed on
         /// unchanged.
@@ -134,9 +134,28 @@ macro_rules! hooks {
                 }
             }
             let $kept = $before;
-            steps::$around(entry, without_session, Call(original, $($arg),*), $launch, |$cx: &Context| $description)
+            hooks!(@steps $steps ($($arg),*) |$cx| $description, entry, Call(original, $($arg),*))
         }
     };
+    (@steps (steps $around:ident) $args:tt |$cx:ident| $description:expr, $entry:expr, $call:expr) => {
+        steps::$around($entry, without_session, $call, |$cx: &Context| $description)
+    };
+    (@steps (launch ($of:ident, $stream:expr)) ($($arg:ident),*) |$cx:ident| $description:expr, $entry:expr, $call:expr) => {{
+        #[allow(unused_variables)]
+        impl launch_steps::LaunchCall for Call {
+            #[inline(always)]
+            fn launched(self) -> (Handle, Handle) {
+                let Call(_, $($arg),*) = self;
+                ($of, $stream)
+            }
+            #[inline(always)]
+            fn describe(self, $cx: &Context) -> Description {
+                let Call(_, $($arg),*) = self;
+                $description
+            }
+        }
+        launch_steps::around($entry, without_session, $call)
+    }};
     (@per_thread legacy) => { false };
     (@per_thread ptsz) => { true };
     (@per_thread ptds) => { true };

@@ -114,6 +114,13 @@ impl HookState {
         self.0 & LAUNCHES != 0 && self.0 & WINDOW == 0
     }
 
+    /// Whether all is recorded of a launch made now, with device times if any are asked for, and no window or
+    /// range depends on it.
+    #[inline(always)]
+    pub fn is_plain(self) -> bool {
+        self.0 & (RECORDING | COUNTS_LAUNCHES | TIMING | LAUNCHES | WINDOW) == 0
+    }
+
     /// Whether a launch made now is only counted, and its hook does nothing else.
     #[inline(always)]
     pub fn only_counts_launches(self) -> bool {

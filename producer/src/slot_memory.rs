@@ -10,7 +10,7 @@
 //! The memory is zero in a new thread.
 
 /// The memory of each thread, in bytes, and its alignment.
-pub const BYTES: usize = 576;
+pub const BYTES: usize = 768;
 pub const ALIGNMENT: usize = 64;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]

@@ -74,7 +74,7 @@ pub struct Slot {
     pub vendor: Area<4>,
     ring: UnsafeCell<MaybeUninit<Producer<'static>>>,
     /// The `callstack` crate's data about the thread.
-    pub callstack: Area<38>,
+    pub callstack: Area<61>,
     /// The session generation for which the thread has written its id to its ring, caught up or not.
     named: Generation,
     /// The session generation that `ring` and `header` belong to, whether or not the thread's id is in the
@@ -233,14 +233,15 @@ impl Slot {
         }
     }
 
-    /// Prefetches what [`count_launch`](Slot::count_launch) writes. False if the thread has no ring to count
-    /// in yet.
+    /// Prefetches what [`count_launch`](Slot::count_launch) writes.
     #[inline(always)]
-    pub fn expect_count(&self) -> bool {
-        self.caught_up_header().inspect(|header| prefetch_to_write(&header.counted_launches)).is_some()
+    pub fn expect_count(&self) {
+        if let Some(header) = self.caught_up_header() {
+            prefetch_to_write(&header.counted_launches);
+        }
     }
 
-    /// Counts a launch that is not recorded. Nothing if the process was forked since `expect_count`.
+    /// Counts a launch that is not recorded. Nothing if the thread has no ring of the session.
     #[inline(always)]
     pub fn count_launch(&self) {
         if let Some(header) = self.caught_up_header() {

@@ -12,8 +12,7 @@
 //! while this one has released the GIL. Those keys and what they lead to are copied by the kernel,
 //! which does not fault; where copying is not possible, their pages are checked first. Two things are
 //! kept: which variable is OpenTelemetry's, by interpreter, with the hash that distinguishes it from
-//! another one at its address; and, as long as it is unknown, a fingerprint of the tree in which the
-//! thread last found none.
+//! another one at its address; and what was seen of the tree in which the thread last found none.
 //!
 //! Every object is checked before it is followed (null, alignment, user space, its type); the sizes of
 //! a tree, a dict and a number are bounded. The first reading uses only reads that cannot fault. If an
@@ -26,6 +25,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use gputrace_producer::memory::prefetch;
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
+use gputrace_producer::thread;
 use gputrace_wire::caller::Caller;
 use gputrace_wire::counter::Counter;
 
@@ -33,8 +33,9 @@ use super::layout::{ABSENT, Layout};
 use super::memory::{Checked, Lent, Memory, Own};
 use super::objects::{AttributeValue, Objects};
 use super::runtime::Runtime;
-use super::tree;
+use super::tree::{self, Look};
 use super::walk::Damaged;
+use crate::stack_slot::StackSlot;
 
 /// The name of opentelemetry-api's variable, and the beginning of its key for the span.
 const VARIABLE: &[u8] = b"current_context";
@@ -63,9 +64,10 @@ static VARIABLES: [Variable; INTERPRETERS] =
     [const { Variable { interpreter: AtomicU64::new(0), at: AtomicU64::new(0), hash: AtomicU32::new(0) } };
         INTERPRETERS];
 
-thread_local! {
-    /// A fingerprint of the last tree in which the thread found no variable.
-    static SEARCHED: Cell<u64> = const { Cell::new(0) };
+/// The last tree in which the calling thread found no variable.
+#[inline(always)]
+fn with_searched<R>(body: impl FnOnce(&Cell<Look>) -> R) -> R {
+    thread::with(|slot| body(&StackSlot::of(slot).searched))
 }
 
 /// First reads without success.
@@ -93,13 +95,32 @@ pub fn expect() {
     tree::expect();
 }
 
-/// Whether the thread of that state may have an active span. Most threads have no context at all: a thread
-/// that uses neither asyncio nor context variables has none.
+/// Whether the thread of that state, the calling one, may have an active span. A thread that uses neither
+/// asyncio nor context variables has no context at all. Some libraries have variables of their own, which most
+/// calls find as the last call did.
 #[inline(always)]
 pub fn may_be_of_state(runtime: &Runtime, state: u64) -> bool {
     let at = runtime.layout.thread_context;
     // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked.
-    at != ABSENT && unsafe { Own::new() }.word(state, at.into()).is_some_and(|context| context != 0)
+    let memory = unsafe { Own::new() };
+    if at == ABSENT {
+        return false;
+    }
+    match memory.word(state, at.into()) {
+        None | Some(0) => false,
+        Some(context) => !is_as_searched(&Objects::new(memory, &runtime.layout, runtime.types.text), context),
+    }
+}
+
+/// Whether the variables of that context are those among which the calling thread last found none of
+/// OpenTelemetry's.
+#[inline(always)]
+fn is_as_searched(own: &Objects<'_, Own>, context: u64) -> bool {
+    let searched = with_searched(Cell::get);
+    searched != Look::default()
+        && own.field(context, 1).is_ok_and(|variables| {
+            variables == 0 || tree::is_as_seen(own, variables, searched) == Ok(true)
+        })
 }
 
 /// The active span of the thread of that state.
@@ -226,7 +247,7 @@ fn search<M: Memory>(
 ) -> Result<u64, Damaged> {
     // An unchanged tree contains no more than before.
     let look = tree::look(objects, variables)?;
-    if SEARCHED.get() == look {
+    if with_searched(Cell::get) == look {
         return Ok(0);
     }
     let (mut found, mut may_have) = (0, false);
@@ -245,7 +266,7 @@ fn search<M: Memory>(
     // A new context with a span often gets the address of the one it replaces, and the tree's fingerprint
     // is the same.
     if !may_have {
-        SEARCHED.set(look);
+        with_searched(|searched| searched.set(look));
     }
     Ok(found)
 }

@@ -54,6 +54,6 @@ pub mod memory;
 pub mod objects;
 pub mod runtime;
 pub mod stacks;
-mod tree;
+pub(crate) mod tree;
 pub mod unicode;
 pub mod walk;

@@ -1,24 +1,22 @@
 //! A thread's Python frames as part of a stack: mixed into one number, and written out with their code
 //! objects.
 //!
-//! The steady path computes a fingerprint: a walk mixes the address of each frame's code object, its
-//! instruction, and the count of code objects that ended at such addresses into a number of 64 bits.
-//! It reads frames only. If the fingerprint is not in the stack cache, each code object's identity is
-//! mixed into a hash, which the same stack always has. A code object is defined at the first stack that
-//! contains it: 32 768 of them at most.
+//! The steady path computes a fingerprint: a walk mixes a number for each frame's instruction, and the count
+//! of code objects that ended, into a number of 64 bits. It reads frames only. If the fingerprint is not in
+//! the stack cache, each code object's identity is mixed into a hash, which the same stack always has. A code
+//! object is defined at the first stack that contains it: 32 768 of them at most.
 //!
-//! Two fingerprints are equal only if the chains were, link by link, up to a chance of 2^-64 for each
+//! Two fingerprints are equal only if the chains were, link by link, up to a chance of about 2^-64 for each
 //! pair of stacks:
 //!
-//! * A link's address and instruction are combined by [`fold`], a product of 128 bits in which every
-//!   bit depends on all bits of both. All links are nearly alike (addresses alike in their low bits,
-//!   instructions that differ by 2), and their numbers are unrelated nevertheless.
-//! * The links' numbers are mixed in order: the previous sum is rotated, the link's number is added, and
-//!   the sum is multiplied by an odd number. Each step is one to one. So two chains that differ in one
-//!   link have equal results only if that link's numbers are equal, and chains that differ in several
-//!   links only by chance. The multiplication and the rotation make the order of links count. The slow
-//!   part, the product, waits for no other link; the part that waits takes as long as finding the next
-//!   link.
+//! * A link's number is its instruction's address, which lies in the code object. Up to Python 3.10 a frame
+//!   has the instruction's offset, and the number is the [`fold`] of the code object's address and that.
+//! * The numbers are mixed in order into two sums, by turns, since each step waits for the sum's last one:
+//!   the previous sum is rotated, the number is added bit by bit, and the sum is multiplied by an odd number.
+//!   Each step is one to one. So of two chains that differ in one link a sum differs; chains that differ in
+//!   several links have equal sums only if the products, in which every bit depends on all lower ones, differ
+//!   by what the later links differ by. The rotation takes the upper bits down, and makes the order of links
+//!   count. At the end the two sums are combined by [`fold`].
 //! * Counts of ends never fall. So their sum over the same addresses is the same only if none has risen,
 //!   and they are simply added up. The count of all ends is the same only if none of those has risen; which
 //!   of the two a fingerprint contains is marked in it.
@@ -123,8 +121,9 @@ pub fn hash_inside<M: Memory>(
 }
 
 /// A fingerprint of the frames that [`hash_inside`] hashes, as they are now. If two fingerprints are equal,
-/// so are the hashes. 0 if there are no frames. `seen` and `last` are the calling thread's.
-#[inline(always)]
+/// so are the hashes. 0 if there are no frames. `seen` and `last` are the calling thread's. A function of its
+/// own, so that the loop over the frames has the registers.
+#[inline(never)]
 pub fn fingerprint_inside<M: Memory>(
     memory: &M,
     layout: &Layout,
@@ -140,21 +139,22 @@ pub fn fingerprint_inside<M: Memory>(
         return fingerprint_of_links(memory, layout, state, outer);
     };
     let ends = ends | OF_ALL;
-    let (mut fingerprint, mut count) = (0u64, 0);
-    let end = links_inside(memory, layout, state, outer, |at, code, instruction| {
+    let (mut sums, mut count) = (Sums::default(), 0);
+    let end = links_inside(memory, layout, state, outer, |at, number| {
         last.put(count, at);
         count += 1;
-        fingerprint = mix(fingerprint, code, instruction);
+        sums.add(number);
     })?;
     last.end(count, layout);
-    Ok(finished(fingerprint, ends, end))
+    Ok(finished(sums, ends, end))
 }
 
 /// In the count of all ends, and not in a sum of those of single addresses, which are less than half of it.
 const OF_ALL: u64 = 1 << 62;
 
 #[inline(always)]
-fn finished(fingerprint: u64, ends: u64, end: Option<ChainEnd>) -> u64 {
+fn finished(sums: Sums, ends: u64, end: Option<ChainEnd>) -> u64 {
+    let fingerprint = fold(sums.one, sums.other);
     match end {
         None => 0,
         Some(ChainEnd::Whole) => fold(fingerprint, ends).max(1),
@@ -170,17 +170,28 @@ pub fn fingerprint_of_links<M: Memory>(
     state: u64,
     outer: u64,
 ) -> Result<u64, Damaged> {
-    let (mut fingerprint, mut ends) = (0u64, 0u64);
-    let end = links_inside(memory, layout, state, outer, |_, code, instruction| {
-        fingerprint = mix(fingerprint, code, instruction);
+    let (mut sums, mut ends) = (Sums::default(), 0u64);
+    let end = links_inside(memory, layout, state, outer, |at, number| {
+        sums.add(number);
+        let code = memory.word(at, layout.frame_code.into()).unwrap_or(0);
         ends = ends.wrapping_add(lives::ends_near(code));
     })?;
-    Ok(finished(fingerprint, ends, end))
+    Ok(finished(sums, ends, end))
 }
 
-#[inline(always)]
-fn mix(fingerprint: u64, code: u64, instruction: u64) -> u64 {
-    fingerprint.rotate_left(29).wrapping_add(fold(code, instruction)).wrapping_mul(0x9fb2_1c65_1e98_df25)
+/// The sums of a chain's links so far: that of every other link, whose turn is next, and that of the rest.
+#[derive(Clone, Copy, Default, Debug)]
+struct Sums {
+    one: u64,
+    other: u64,
+}
+
+impl Sums {
+    #[inline(always)]
+    fn add(&mut self, number: u64) {
+        let sum = self.one.rotate_left(29) ^ number;
+        *self = Sums { one: self.other, other: sum.wrapping_mul(0x9fb2_1c65_1e98_df25) };
+    }
 }
 
 #[inline(always)]
@@ -195,8 +206,10 @@ mod tests {
     /// Typical addresses of code objects, and typical calling instructions.
     const CODE: u64 = 0x7f12_3456_7000;
 
-    fn fingerprint(links: impl IntoIterator<Item = (u64, u64)>) -> u64 {
-        links.into_iter().fold(0, |fingerprint, (code, instruction)| mix(fingerprint, code, instruction))
+    fn fingerprint(numbers: impl IntoIterator<Item = u64>) -> u64 {
+        let mut sums = Sums::default();
+        numbers.into_iter().for_each(|number| sums.add(number));
+        finished(sums, 0, Some(ChainEnd::Whole))
     }
 
     #[track_caller]
@@ -225,8 +238,8 @@ mod tests {
                     fingerprints.push(fingerprint((0..30u64).map(|at| {
                         let is_other = choice >> at & 1;
                         let of = CODE + 0x300 * (at % 7) + code * is_other;
-                        let start = if is_address { of + 192 } else { 0 };
-                        (of, start + 40 + instruction * is_other)
+                        let at = 40 + instruction * is_other;
+                        if is_address { of + 192 + at } else { fold(of, at) }
                     })));
                 }
             }
@@ -242,7 +255,7 @@ mod tests {
     /// rotation.
     #[test]
     fn order_of_links_counts_at_any_depth() {
-        let link = |at: u64| (CODE, CODE + 192 + 2 * at);
+        let link = |at: u64| CODE + 192 + 2 * at;
         let mut fingerprints = Vec::new();
         for one in 0..512 {
             for other in one + 1..512 {
@@ -265,10 +278,10 @@ mod tests {
 
     #[test]
     fn recursion_has_a_fingerprint_a_depth() {
-        let mut fingerprint = 0;
+        let mut sums = Sums::default();
         let fingerprints = (0..200_000u64).map(|_| {
-            fingerprint = mix(fingerprint, CODE, 22);
-            fingerprint
+            sums.add(CODE + 22);
+            finished(sums, 0, Some(ChainEnd::Whole))
         });
         assert_distinct(fingerprints.collect());
     }

@@ -120,22 +120,52 @@ pub fn find<M: Memory>(
     Ok(0)
 }
 
-/// A fingerprint of a tree: its size, and everything that its root points to. A different tree has another
-/// root with other children; the children of a freed tree may have been at the same addresses. So the
-/// fingerprint of a search without result proves nothing about a variable that was found.
+/// What was seen of a tree: its size, its root, and a fingerprint of everything that the root points to. A
+/// different tree has another root with other children; the children of a freed tree may have been at the same
+/// addresses. So what was seen in a search without result proves nothing about a variable that was found.
+/// Zero is a valid value, and that of no tree.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Look {
+    variables: u64,
+    root: u64,
+    /// The root's type, and its words after the head.
+    of: u64,
+    words: u64,
+    children: u64,
+}
+
+/// A look at a tree.
 #[inline(always)]
-pub fn look<M: Memory>(objects: &Objects<'_, M>, tree: u64) -> Result<u64, Damaged> {
-    let (root, count) = (objects.field(tree, 0)?, objects.field(tree, 2)?);
-    let (first, words) = match node(objects, root)? {
-        Node::Array => (objects.head(), 32),
-        // The bit map comes first.
-        Node::Bitmap | Node::Collision => (objects.after_size(), objects.size(root)?.min(64) + 1),
+pub fn look<M: Memory>(objects: &Objects<'_, M>, tree: u64) -> Result<Look, Damaged> {
+    let root = objects.field(tree, 0)?;
+    let words = match node(objects, root)? {
+        Node::Array => 32,
+        // Their size and the bit map come first.
+        Node::Bitmap | Node::Collision => objects.size(root)?.min(64) + 2,
     };
-    let mut look = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    look_at(objects, tree, root, words)
+}
+
+#[inline(always)]
+fn look_at<M: Memory>(objects: &Objects<'_, M>, tree: u64, root: u64, words: u64) -> Result<Look, Damaged> {
+    let mut children = 0u64;
     for word in 0..words {
-        look = look.rotate_left(11).wrapping_add(objects.word(root, first + 8 * word)?);
+        children = children.rotate_left(11).wrapping_add(objects.field(root, word)?);
     }
-    Ok(look.max(1))
+    Ok(Look { variables: objects.field(tree, 2)?, root, of: objects.type_of(root)?, words, children })
+}
+
+/// Whether a look at the tree is that one. False for a tree with many variables or a large root.
+#[inline(always)]
+pub fn is_as_seen<M: Memory>(objects: &Objects<'_, M>, tree: u64, seen: Look) -> Result<bool, Damaged> {
+    let root = objects.field(tree, 0)?;
+    // As many words are read as the root has.
+    Ok(root == seen.root
+        && seen.variables <= u64::from(SEARCHED_MAX)
+        && seen.words <= 16
+        && objects.type_of(root)? == seen.of
+        && objects.size(root)? + 2 == seen.words
+        && look_at(objects, tree, root, seen.words)? == seen)
 }
 
 /// Calls `seen` with every variable and its value, up to the search limit.

@@ -2,6 +2,7 @@
 
 use gputrace_wire::definition::stack;
 
+use super::identity::fold;
 use super::layout::{ABSENT, Instruction, Layout};
 use super::memory::Memory;
 
@@ -107,16 +108,16 @@ pub fn frames_and_entries<M: Memory>(
     if at == 0 { Ok(ChainEnd::Whole) } else { Ok(ChainEnd::Cut) }
 }
 
-/// Calls `each` with the address, the code object and the instruction of every frame inside the one at
-/// `outer`, innermost first, exactly as stored and including the interpreter's own frames. These are at least
-/// the frames of [`frames_inside`]. Follows no pointer but the chain's own. `None` if there is no frame.
+/// Calls `each` with the address of every frame inside the one at `outer`, innermost first, and with a number
+/// for its code object and instruction. The interpreter's own frames are included. These are at least the
+/// frames of [`frames_inside`]. Follows no pointer but the chain's own. `None` if there is no frame.
 #[inline(always)]
 pub fn links_inside<M: Memory>(
     memory: &M,
     layout: &Layout,
     thread: u64,
     outer: u64,
-    each: impl FnMut(u64, u64, u64),
+    each: impl FnMut(u64, u64),
 ) -> Result<Option<ChainEnd>, Damaged> {
     // One loop for each width of the instruction field.
     match layout.instruction() {
@@ -131,7 +132,7 @@ fn links<M: Memory, const IS_ADDRESS: bool>(
     layout: &Layout,
     thread: u64,
     outer: u64,
-    mut each: impl FnMut(u64, u64, u64),
+    mut each: impl FnMut(u64, u64),
 ) -> Result<Option<ChainEnd>, Damaged> {
     let (at_previous, at_code) = (layout.frame_previous.into(), layout.frame_code.into());
     let at_instruction = layout.frame_instruction.into();
@@ -143,12 +144,15 @@ fn links<M: Memory, const IS_ADDRESS: bool>(
         if !memory.may_hold(at) {
             return Err(Damaged);
         }
-        let code = memory.word(at, at_code).ok_or(Damaged)?;
-        let instruction = match IS_ADDRESS {
+        let number = match IS_ADDRESS {
+            // It is inside the code object.
             true => memory.word(at, at_instruction).ok_or(Damaged)?,
-            false => memory.half(at, at_instruction).ok_or(Damaged)?.into(),
+            false => {
+                let code = memory.word(at, at_code).ok_or(Damaged)?;
+                fold(code, memory.half(at, at_instruction).ok_or(Damaged)?.into())
+            }
         };
-        each(at, code, instruction);
+        each(at, number);
         at = memory.word(at, at_previous).ok_or(Damaged)?;
         if at == 0 || at == outer {
             return Ok(Some(ChainEnd::Whole));
@@ -402,16 +406,14 @@ mod tests {
         assert_eq!(process.walk(thread).0, Err(Damaged));
     }
 
-    /// The code objects and instructions of a chain, and how the chain ended.
-    type Links = (Option<ChainEnd>, Vec<(u64, u64)>);
+    /// The numbers of a chain's links, and how the chain ended.
+    type Links = (Option<ChainEnd>, Vec<u64>);
 
     /// The chain as the fingerprint sees it.
     fn links(process: &Process, thread: u64, outer: u64) -> Result<Links, Damaged> {
         let mut found = Vec::new();
         let memory = ProcessImage { start: START, bytes: &process.bytes };
-        let end = links_inside(&memory, &process.layout, thread, outer, |_, code, instruction| {
-            found.push((code, instruction));
-        })?;
+        let end = links_inside(&memory, &process.layout, thread, outer, |_, number| found.push(number))?;
         Ok((end, found))
     }
 
@@ -423,7 +425,11 @@ mod tests {
             let outer = process.frame(START + 0x3000, code, 40, 0);
             let inner = process.frame(START + 0x4000, other, 6, outer);
             let thread = process.thread(inner);
-            let all = vec![(other, 6), (code, 40)];
+            let number = |code, instruction| match process.layout.instruction() {
+                Instruction::Address => instruction,
+                _ => fold(code, instruction),
+            };
+            let all = vec![number(other, 6), number(code, 40)];
             assert_eq!(links(&process, thread, 0), Ok((Some(ChainEnd::Whole), all.clone())), "3.{minor}");
             assert_eq!(links(&process, thread, outer), Ok((Some(ChainEnd::Whole), all[..1].to_vec())));
             assert_eq!(links(&process, thread, inner), Ok((None, vec![])));

@@ -104,6 +104,12 @@ pub fn around(generation: u32) -> Option<Around> {
     of_engines(generation)
 }
 
+/// Whether the calling thread is known to work on no backward pass, and nothing is to be noted of its calls.
+#[inline(always)]
+pub fn is_never_around() -> bool {
+    engine::first().is_none() || answer() == asked::NO
+}
+
 /// Called with the stack of a call that the calling thread makes outside of any backward pass.
 #[inline(always)]
 pub fn calls(generation: u32, stack: u32) {

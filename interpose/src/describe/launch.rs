@@ -34,7 +34,7 @@ fn description(
     shared: c_uint,
     stream: Handle,
 ) -> Description {
-    let function = cx.tables.function(cx.session, function);
+    let function = cx.function(function);
     Description {
         kind: kind::LAUNCH,
         flags: flag::ASYNC,

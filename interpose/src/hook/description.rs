@@ -12,11 +12,19 @@ pub struct Context {
     pub session: &'static Session,
     pub tables: &'static Tables,
     pub status: Status,
+    /// The definition of the function that the call launches, if it is known already.
+    pub launched: Option<u32>,
 }
 
 impl Context {
     pub fn succeeded(&self) -> bool {
         self.status == SUCCESS
+    }
+
+    /// The definition of the function that the call launches.
+    #[inline(always)]
+    pub fn function(&self, handle: Handle) -> u32 {
+        self.launched.unwrap_or_else(|| self.tables.function(self.session, handle))
     }
 }
 

@@ -3,6 +3,7 @@
 //! | file | noun |
 //! |---|---|
 //! | `steps` | the steps every hook takes, and what it records |
+//! | `launch` | the steps of a launch, few where it is like the last ones |
 //! | `description` | what a call did, as `describe` fills it in |
 //! | `capture` | ranges that alone are recorded |
 //! | `captures` | whether a call's work is executed or becomes a graph's |
@@ -17,6 +18,7 @@ mod calibration;
 pub mod capture;
 pub mod captures;
 pub mod description;
+pub mod launch;
 pub mod nodes;
 mod pause;
 pub mod saving;

@@ -7,10 +7,10 @@
 //! 5. Describe the call, write one event, return the original's result unchanged. The first description
 //!    of a handle may make system calls; it keeps errno.
 //!
-//! A launch that is only counted reads no clock and writes no event, unless it fails ([`counted`]).
+//! Launches of kernels are in [`launch`](super::launch).
 
 use gputrace_callstack::active_span::{self, Works};
-use gputrace_producer::hook_state::{HookState, Recording, Timing};
+use gputrace_producer::hook_state::{HookState, Recording};
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
 use gputrace_producer::{clock, session, thread};
@@ -21,11 +21,10 @@ use gputrace_wire::counter::Counter;
 use crate::hook::description::{Context, Description, On};
 use crate::hook::pause::At;
 use crate::hook::{calibration, capture, captures, nodes, pause, saving};
-use crate::symbols::driver::{Handle, SUCCESS, Status};
+use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
-use crate::table::launch_counts::Launched;
-use crate::table::tables::{self, Tables};
+use crate::table::tables;
 
 /// CUDA_ERROR_NOT_READY: the queried work is not finished.
 const NOT_READY: Status = 600;
@@ -44,121 +43,114 @@ pub trait DriverCall: Copy {
     fn call(self) -> Status;
 }
 
-/// Runs the steps around a call. `launch` gives the kernel and the stream of a launch. What is rare is in
-/// functions of its own, so that a launch runs through few lines of code: between two launches a program
-/// runs through more than a core's caches hold.
+/// Runs the steps around a call that is no launch of a kernel.
 #[inline(always)]
 pub fn around(
     entry: &'static Entry,
     without_session: WithoutSession,
     original: impl DriverCall,
-    launch: impl FnOnce() -> Option<(Handle, Handle)>,
     describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
     let Some(session) = session::current() else { return idle(entry, without_session, original) };
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else { return nested(session, original) };
-        let mut is_sampled = slot.samples_cost();
-        let first_ticks = clock::now_if(is_sampled);
-        let state = session.hook_state();
-        let launched = launch();
-        let vendor = CudaSlot::of(slot);
-        vendor.correlation.set(0);
-        let (status, at) = if let Some((function, stream)) = launched
-            && state.only_counts_launches()
-            && !captures::are_any()
-            && let Some(tables) = tables::of(session)
-            && slot.expect_count()
-        {
-            let launched = Launched { function, stream, per_thread: entry.per_thread };
-            let around = Around { session, tables, slot, entry, state, is_sampled, first_ticks };
-            let status = counted(around, launched, original);
-            if status == SUCCESS {
-                return status;
-            }
-            // It is recorded like any other that failed, but has no duration, and its start is when it
-            // returned. `counted` has added its cost, of which recording it is no part.
-            is_sampled = false;
-            let start_ticks = clock::now();
-            (status, At { start_ticks, duration_ticks: 0, correlation: 0, state, recording: Recording::On })
-        } else {
-            let (recording, ends_range) = if state.counts_launches() {
-                capture::of_call(session, entry)
-            } else {
-                (state.recording(), false)
-            };
-            if let Some(tables) = tables::of(session) {
-                if let Some((function, _)) = launched {
-                    tables.expect_function(function);
-                }
-                tables.expect(slot, state);
-            }
-            let start_ticks = clock::now();
-            let status = original.call();
-            let duration_ticks = clock::now().wrapping_sub(start_ticks);
-            if ends_range {
-                capture::last_launch_returned();
-            }
-            let correlation = vendor.correlation.take();
-            (status, At { start_ticks, duration_ticks, correlation, state, recording })
-        };
-        // Loaded again: another thread may have made the tables since the first load.
-        let Some(tables) = tables::of(session) else { return without_tables(session, status) };
-        let context = Context { session, tables, status };
-        let is_recorded = record(&context, entry, slot, at, describe(&context));
-        let last_ticks = clock::now_if(is_sampled);
-        if is_sampled {
-            // The hook's own time: from the first clock reading to the last, less that of the call.
-            let own = last_ticks.wrapping_sub(first_ticks).wrapping_sub(at.duration_ticks);
-            add_cost(session, slot, entry, own, is_recorded.then_some((state, at.duration_ticks)), status);
-        }
+        let hook = Hook::begin(session, slot, entry);
+        let (at, status) = call(hook, original);
+        finish(hook, at, status, describe);
         status
     })
 }
 
-/// What a call that is only counted needs to know of its hook.
+/// A hook that is under way.
 #[derive(Clone, Copy)]
-struct Around<'s> {
-    session: &'static Session,
-    tables: &'static Tables,
-    slot: &'s Slot,
-    entry: &'static Entry,
-    state: HookState,
-    is_sampled: bool,
-    first_ticks: u64,
+pub struct Hook<'s> {
+    pub session: &'static Session,
+    pub slot: &'s Slot,
+    pub entry: &'static Entry,
+    /// What hooks did when the call began.
+    pub state: HookState,
+    /// Whether the hook's own time is measured, and then the first reading of the clock.
+    pub is_sampled: bool,
+    pub first_ticks: u64,
 }
 
-/// The steps around a launch that is only counted. It reads no clock, unless its own cost is measured, so
-/// that one that fails has no duration.
+impl<'s> Hook<'s> {
+    #[inline(always)]
+    pub fn begin(session: &'static Session, slot: &'s Slot, entry: &'static Entry) -> Hook<'s> {
+        let is_sampled = slot.samples_cost();
+        let first_ticks = clock::now_if(is_sampled);
+        // The driver's call sets it, if CUPTI reports calls.
+        CudaSlot::of(slot).correlation.set(0);
+        Hook { session, slot, entry, state: session.hook_state(), is_sampled, first_ticks }
+    }
+
+    /// Adds the hook's own time; `recorded` is the state and the duration of a call that was recorded.
+    #[inline(always)]
+    pub fn cost(self, own_ticks: u64, recorded: Option<(HookState, u64)>, status: Status) {
+        add_cost(self.session, self.slot, self.entry, own_ticks, recorded, status);
+    }
+}
+
+/// Makes the call. Returns when it was made and its status.
 #[inline(always)]
-fn counted(around: Around, launched: Launched, original: impl DriverCall) -> Status {
-    let Around { session, tables, slot, entry, state, is_sampled, first_ticks } = around;
-    let bucket = tables.bucket_of(slot, launched);
-    let start_ticks = clock::now_if(is_sampled);
+pub fn call(hook: Hook, original: impl DriverCall) -> (At, Status) {
+    let Hook { session, slot, entry, state, .. } = hook;
+    let (recording, ends_range) = if state.counts_launches() {
+        capture::of_call(session, entry)
+    } else {
+        (state.recording(), false)
+    };
+    if let Some(tables) = tables::of(session) {
+        tables.expect(slot, state);
+    }
+    let start_ticks = clock::now();
     let status = original.call();
-    let end_ticks = clock::now_if(is_sampled);
-    if status == SUCCESS {
-        let function = match bucket.find() {
-            Some(count) => count.add(),
-            None => tables.count_first(session, slot, launched),
-        };
-        slot.count_launch();
-        // CUPTI may deliver a record of it, which the mark has left out.
-        if state.timing() != Timing::Off || session.hook_state() != state {
-            pause::mark_counted(session, slot, function, CudaSlot::of(slot).correlation.get());
-        }
+    let duration_ticks = clock::now().wrapping_sub(start_ticks);
+    if ends_range {
+        capture::last_launch_returned();
     }
-    if is_sampled {
-        let own = start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
-        let duration_ticks = end_ticks.wrapping_sub(start_ticks);
-        add_cost(session, slot, entry, own, Some((state, duration_ticks)), status);
+    let correlation = CudaSlot::of(slot).correlation.get();
+    (At { start_ticks, duration_ticks, correlation, state, recording }, status)
+}
+
+/// Records the call.
+#[inline(always)]
+pub fn finish(hook: Hook, at: At, status: Status, describe: impl FnOnce(&Context) -> Description) {
+    if let Some(context) = context(hook, status) {
+        record_described(hook, context, at, describe(&context));
     }
-    status
+}
+
+/// What the call's description may use. `None` if the call is not recorded.
+#[inline(always)]
+pub fn context(hook: Hook, status: Status) -> Option<Context> {
+    // Loaded again: another thread may have made the tables since the call began.
+    let Some(tables) = tables::of(hook.session) else {
+        without_tables(hook.session);
+        return None;
+    };
+    Some(Context { session: hook.session, tables, status, launched: None })
+}
+
+#[inline(always)]
+pub fn record_described(hook: Hook, context: Context, at: At, description: Description) {
+    let is_recorded = record(&context, hook.entry, hook.slot, at, description);
+    measure(hook, at, context.status, is_recorded);
+}
+
+/// The hook's own time, if it is measured: from the first reading of the clock to now, less that of the call.
+#[inline(always)]
+pub fn measure(hook: Hook, at: At, status: Status, is_recorded: bool) {
+    let last_ticks = clock::now_if(hook.is_sampled);
+    if hook.is_sampled {
+        let own = last_ticks.wrapping_sub(hook.first_ticks).wrapping_sub(at.duration_ticks);
+        hook.cost(own, is_recorded.then_some((at.state, at.duration_ticks)), status);
+    }
 }
 
 #[cold]
 #[inline(never)]
-fn idle(entry: &'static Entry, without_session: WithoutSession, original: impl DriverCall) -> Status {
+pub fn idle(entry: &'static Entry, without_session: WithoutSession, original: impl DriverCall) -> Status {
     // A session may be published while the call is under way. The call is then not recorded.
     let was_starting = session::is_starting();
     without_session(entry, was_starting, original.call())
@@ -166,7 +158,7 @@ fn idle(entry: &'static Entry, without_session: WithoutSession, original: impl D
 
 #[cold]
 #[inline(never)]
-fn nested(session: &'static Session, original: impl DriverCall) -> Status {
+pub fn nested(session: &'static Session, original: impl DriverCall) -> Status {
     session.count(Counter::Nested, 1);
     original.call()
 }
@@ -174,9 +166,8 @@ fn nested(session: &'static Session, original: impl DriverCall) -> Status {
 /// There was no memory for the tables; the session is about to be abandoned.
 #[cold]
 #[inline(never)]
-fn without_tables(session: &'static Session, status: Status) -> Status {
+fn without_tables(session: &'static Session) {
     session.count(Counter::BeforeSession, 1);
-    status
 }
 
 #[cold]
@@ -198,7 +189,7 @@ fn add_cost(
 /// Writes the call's event, or counts the call; false if the session is paused and passed over it.
 #[inline(always)]
 fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, description: Description) -> bool {
-    let Context { session, tables, status } = *context;
+    let Context { session, tables, status, .. } = *context;
     let mut flags = description.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 };
     let mut stream = 0;
     // The stream argument of a failed call may be invalid.
@@ -253,13 +244,19 @@ fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, descrip
     if window != 0 && at.correlation != 0 && description.kind == kind::LAUNCH {
         slot.count_window_launch(at.correlation);
     }
-    if !(works.may_be() || active_span::is_in_ring(slot)) || write_active_span(session, slot, works) {
-        slot.emit(session, &[call.to_cell()]);
-    }
+    write(session, slot, works, call);
     if CudaSlot::of(slot).nodes.get().1 != 0 {
         nodes::write(*context, slot, call);
     }
     true
+}
+
+/// Writes the call's event, with the active span before it if that has changed.
+#[inline(always)]
+pub fn write(session: &'static Session, slot: &Slot, works: Works, call: Call) {
+    if !(works.may_be() || active_span::is_in_ring(slot)) || write_active_span(session, slot, works) {
+        slot.emit(session, &[call.to_cell()]);
+    }
 }
 
 /// Runs around a call that is recorded only if it fails, because programs poll it or it takes no time.
@@ -269,7 +266,6 @@ pub fn around_failure(
     entry: &'static Entry,
     _: WithoutSession,
     original: impl DriverCall,
-    _: impl FnOnce() -> Option<(Handle, Handle)>,
     describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
     let start_ticks = clock::now();
@@ -295,7 +291,7 @@ fn failed(
             return session.count(Counter::Nested, 1);
         };
         let Some(tables) = tables::of(session) else { return session.count(Counter::BeforeSession, 1) };
-        let description = describe(&Context { session, tables, status });
+        let description = describe(&Context { session, tables, status, launched: None });
         let stack = if has_failed(status) { tables.stack(session, slot) } else { 0 };
         let call = Call {
             kind: description.kind,

@@ -3,11 +3,11 @@
 //! | file | noun |
 //! |---|---|
 //! | `tables` | a session's handles and their definitions |
-//! | `launch_counts` | how often each kernel was launched on each stream, where no more is recorded |
+//! | `pairs` | the pairs of a kernel and a stream that were launched, and launches that are only counted |
 //! | `cuda_slot` | the CUDA-specific fields of a thread's slot |
 //! | `device` | device properties, asked of the driver |
 
 pub mod cuda_slot;
 pub mod device;
-pub mod launch_counts;
+pub mod pairs;
 pub mod tables;

@@ -26,7 +26,7 @@ use gputrace_wire::definition::{self, kind};
 use crate::symbols::driver::{self, Device, Handle, SUCCESS};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
-use crate::table::launch_counts::{Bucket, LaunchCounts, Launched};
+use crate::table::pairs::{Bucket, Launched, Pair, Pairs};
 
 /// Slots for about half as many handles, 16 bytes each. Only touched pages of a table use memory.
 const FUNCTION_SLOTS: usize = 1 << 17;
@@ -48,7 +48,7 @@ pub struct Tables {
     generation: u32,
     /// Whether CUPTI's records carry registers and shared memory, so that the driver need not be asked.
     has_records: AtomicU32,
-    launch_counts: LaunchCounts,
+    pairs: Pairs,
     functions: Handles,
     streams: Handles,
     /// `None` if there was no memory for them.
@@ -100,7 +100,7 @@ pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tab
         lines: Handles::new(MODULE_SLOTS)?,
         lines_bytes: AtomicU64::new(0),
         stacks: Stacks::new(),
-        launch_counts: LaunchCounts::new()?,
+        pairs: Pairs::new()?,
         graph_number,
         has_records: AtomicU32::new(0),
     };
@@ -146,9 +146,15 @@ impl Tables {
     /// memory than a core's caches hold, and each cache miss takes longer than all the work of the hook.
     #[inline(always)]
     pub fn expect(&self, slot: &Slot, state: HookState) {
-        // The thread's default stream, which most launches use.
+        // The thread's default stream, which most calls use.
         let context = || self.known_current_context(slot).unwrap_or(0);
         self.streams.expect(stream_key(core::ptr::null_mut(), false, context));
+        self.expect_entry(slot, state);
+    }
+
+    /// The same for a launch whose pair is expected.
+    #[inline(always)]
+    pub fn expect_entry(&self, slot: &Slot, state: HookState) {
         if !state.records_less()
             && let Some(stacks) = &self.stacks
         {
@@ -205,12 +211,6 @@ impl Tables {
     }
 
     // --- functions and modules
-
-    /// Prefetches the function's slot before the driver launches it.
-    #[inline(always)]
-    pub fn expect_function(&self, handle: Handle) {
-        self.functions.expect(handle as u64);
-    }
 
     /// The definition of a launched function. If no look-up saw the function, the driver is asked for its
     /// name.
@@ -296,12 +296,12 @@ impl Tables {
     /// Takes the launches that were counted since the last time: the definitions of the kernel and of the
     /// stream, and how many.
     pub fn take_launches(&self, each: impl FnMut(u32, u32, u64)) {
-        self.launch_counts.take(each);
+        self.pairs.take(each);
     }
 
     fn forget_function(&self, handle: u64) {
         self.forget_function_alone(handle);
-        self.launch_counts.retire(|function, _| function == handle);
+        self.pairs.retire(|function, _| function == handle);
     }
 
     fn forget_function_alone(&self, handle: u64) {
@@ -362,7 +362,7 @@ impl Tables {
                 self.forget_function_alone(function);
             }
         });
-        self.launch_counts.retire(|function, _| self.functions.get(function).is_none());
+        self.pairs.retire(|function, _| self.functions.get(function).is_none());
     }
 
     // --- contexts, devices, streams
@@ -451,46 +451,53 @@ impl Tables {
     pub fn stream_created(&self, session: &Session, handle: Handle, flags: u32, priority: c_int) -> u32 {
         let context = thread::with(|slot| self.current_context(session, slot));
         let fields = [handle as u64, context.into(), flags.into(), i64::from(priority).cast_unsigned()];
-        self.launch_counts.retire(|_, stream| stream == handle as u64);
+        self.pairs.retire(|_, stream| stream == handle as u64);
         self.streams.redefine(handle as u64, || session.define(kind::STREAM, &fields, b""))
     }
 
     pub fn forget_stream(&self, handle: Handle) {
         if handle as u64 > LAST_DEFAULT_STREAM {
             self.streams.forget(handle as u64);
-            self.launch_counts.retire(|_, stream| stream == handle as u64);
+            self.pairs.retire(|_, stream| stream == handle as u64);
         }
     }
 
     // --- launches that are only counted
 
-    /// Where such a launch is counted. To be called early, as it prefetches that.
+    /// Where the launch's pair of a kernel and a stream is, if it has been launched before.
     #[inline(always)]
     pub fn bucket_of(&self, slot: &Slot, launched: Launched) -> Bucket<'_> {
         // A context that is not known yet is 0 here, which is no context: such a stream has no entry.
         let context = || self.known_current_context(slot).unwrap_or(0);
         let key = stream_key(launched.stream, launched.per_thread, context);
-        self.launch_counts.bucket(launched.function as u64, key)
+        self.pairs.bucket(launched.function as u64, key)
+    }
+
+    /// Gives a launch's pair an entry, if it has none and there is space.
+    #[cold]
+    #[inline(never)]
+    pub fn meet(&self, session: &Session, slot: &Slot, launched: Launched) -> Option<&Pair> {
+        let function = self.function(session, launched.function);
+        let stream = self.stream(session, slot, launched.stream, launched.per_thread);
+        // Under its own key by now: the pair may have an entry, made while the thread's context was known.
+        let context = self.current_context(session, slot);
+        if function == 0 || stream == 0 || context == 0 {
+            return None;
+        }
+        let bucket = self.bucket_of(slot, launched);
+        bucket.find().or_else(|| self.pairs.insert(bucket, (function, stream)))
     }
 
     /// Counts a launch of a pair without an entry, and returns its kernel's definition.
     #[cold]
     #[inline(never)]
     pub fn count_first(&self, session: &'static Session, slot: &Slot, launched: Launched) -> u32 {
+        if let Some(pair) = self.meet(session, slot, launched) {
+            return pair.add();
+        }
+        // An entry in the ring for this launch alone.
         let function = self.function(session, launched.function);
         let stream = self.stream(session, slot, launched.stream, launched.per_thread);
-        // Under its own key by now: the pair may have an entry, made while the thread's context was known.
-        let context = self.current_context(session, slot);
-        let bucket = self.bucket_of(slot, launched);
-        if function != 0
-            && stream != 0
-            && context != 0
-            && let Some(count) =
-                bucket.find().or_else(|| self.launch_counts.insert(bucket, (function, stream)))
-        {
-            return count.add();
-        }
-        // There is no space for the pair: an entry in the ring for this launch alone.
         let ticks = clock::now();
         let counted = Counted { function, begin_ticks: ticks, end_ticks: ticks, launches: 1, stream };
         slot.emit(session, &[counted.to_cell()]);

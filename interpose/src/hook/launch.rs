@@ -1,0 +1,155 @@
+//! The steps of a launch's hook.
+//!
+//! Most launches are like the last ones: all of them is recorded, or they are only counted, and their kernel
+//! was launched on that stream before. Their steps are here, and run through few lines of code: between two
+//! launches a program runs through more than a core's caches hold. Any other launch takes the steps of
+//! [`steps`]. What is rare is inlined too: a function that is not gets its arguments in memory, and they would
+//! be there from the beginning.
+
+use gputrace_producer::hook_state::{Recording, Timing};
+use gputrace_producer::session;
+use gputrace_producer::{clock, thread};
+use gputrace_wire::call::Call;
+use gputrace_wire::cell::{flag, kind};
+
+use crate::hook::description::{Context, Description};
+use crate::hook::pause::{self, At};
+use crate::hook::steps::{self, DriverCall, Hook, WithoutSession};
+use crate::hook::captures;
+use crate::symbols::driver::{Handle, SUCCESS, Status};
+use crate::symbols::entry::Entry;
+use crate::table::cuda_slot::CudaSlot;
+use crate::table::pairs::Launched;
+use crate::table::tables::{self, Tables};
+
+/// A call that launches a kernel.
+pub trait LaunchCall: DriverCall {
+    /// The kernel and the stream.
+    fn launched(self) -> (Handle, Handle);
+    fn describe(self, context: &Context) -> Description;
+}
+
+/// Runs the steps around a launch.
+#[inline(always)]
+pub fn around(entry: &'static Entry, without_session: WithoutSession, launch: impl LaunchCall) -> Status {
+    let Some(session) = session::current() else { return steps::idle(entry, without_session, launch) };
+    thread::with(|slot| {
+        let Some(_inside) = slot.enter() else { return steps::nested(session, launch) };
+        let hook = Hook::begin(session, slot, entry);
+        if !captures::are_any()
+            && slot.is_caught_up()
+            && let Some(tables) = tables::of(session)
+        {
+            if hook.state.is_plain() {
+                return plain(hook, tables, launch);
+            }
+            if hook.state.only_counts_launches() {
+                return counted(hook, tables, launch);
+            }
+        }
+        rare();
+        let (at, status) = steps::call(hook, launch);
+        finish(hook, at, status, launch)
+    })
+}
+
+#[inline(always)]
+fn launched(hook: Hook, launch: impl LaunchCall) -> Launched {
+    let (function, stream) = launch.launched();
+    Launched { function, stream, per_thread: hook.entry.per_thread }
+}
+
+/// Tells the compiler that what follows is rare.
+#[cold]
+fn rare() {}
+
+/// Records a launch that is not like the last ones.
+#[inline(always)]
+fn finish(hook: Hook, at: At, status: Status, launch: impl LaunchCall) -> Status {
+    if let Some(context) = steps::context(hook, status) {
+        steps::record_described(hook, context, at, launch.describe(&context));
+    }
+    if status == SUCCESS
+        && at.state.is_plain()
+        && let Some(tables) = tables::of(hook.session)
+    {
+        // The next launch of the pair finds it.
+        let _ = tables.meet(hook.session, hook.slot, launched(hook, launch));
+    }
+    status
+}
+
+/// The steps around a launch of which all is recorded, outside of captures and windows.
+#[inline(always)]
+fn plain(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status {
+    let Hook { session, slot, entry, state, .. } = hook;
+    let bucket = tables.bucket_of(slot, launched(hook, launch));
+    bucket.expect();
+    tables.expect_entry(slot, state);
+    let start_ticks = clock::now();
+    let status = launch.call();
+    let duration_ticks = clock::now().wrapping_sub(start_ticks);
+    let vendor = CudaSlot::of(slot);
+    let correlation = vendor.correlation.get();
+    let at = At { start_ticks, duration_ticks, correlation, state, recording: Recording::On };
+    if status == SUCCESS
+        && session.hook_state() == state
+        && vendor.nodes.get().1 == 0
+        && let Some(pair) = bucket.find()
+    {
+        let (function, stream) = pair.definitions();
+        let description = launch.describe(&Context { session, tables, status, launched: Some(function) });
+        let (stack, works) = tables.stack_and_works(session, slot);
+        let call = Call {
+            kind: kind::LAUNCH,
+            flags: flag::ASYNC | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 },
+            api: tables.api(session, entry),
+            start_ticks,
+            duration_ticks,
+            correlation,
+            stack,
+            stream,
+            detail: description.detail,
+            ..Call::default()
+        };
+        steps::write(session, slot, works, call);
+        steps::measure(hook, at, SUCCESS, true);
+        return SUCCESS;
+    }
+    rare();
+    finish(hook, at, status, launch)
+}
+
+/// The steps around a launch that is only counted. It reads no clock, unless its own cost is measured.
+#[inline(always)]
+fn counted(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status {
+    let Hook { session, slot, state, is_sampled, first_ticks, .. } = hook;
+    slot.expect_count();
+    let bucket = tables.bucket_of(slot, launched(hook, launch));
+    bucket.expect_to_add();
+    let start_ticks = clock::now_if(is_sampled);
+    let status = launch.call();
+    let end_ticks = clock::now_if(is_sampled);
+    if status != SUCCESS {
+        rare();
+        // It is recorded like any other that failed, but has no duration, and its start is when it returned.
+        let hook = Hook { is_sampled: false, ..hook };
+        let start_ticks = clock::now();
+        let at = At { start_ticks, duration_ticks: 0, correlation: 0, state, recording: Recording::On };
+        return finish(hook, at, status, launch);
+    }
+    let function = match bucket.find() {
+        Some(pair) => pair.add(),
+        None => tables.count_first(session, slot, launched(hook, launch)),
+    };
+    slot.count_launch();
+    // CUPTI may deliver a record of it, which the mark has left out.
+    if state.timing() != Timing::Off || session.hook_state() != state {
+        pause::mark_counted(session, slot, function, CudaSlot::of(slot).correlation.get());
+    }
+    if is_sampled {
+        let own = start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
+        hook.cost(own, Some((state, end_ticks.wrapping_sub(start_ticks))), status);
+    }
+    status
+}

@@ -1,0 +1,271 @@
+//! The pairs of a kernel and a stream that were launched: their definitions, and how many launches were
+//! counted where launches are counted instead of recorded.
+//!
+//! A table without a lock, of a session. A pair is found by the handles that the launch has, so that a hook
+//! reads one line of it and no other table. Any thread adds to a count, and the service thread takes what has
+//! come. The definitions are looked up when the pair gets its entry; when a handle is forgotten, its entries
+//! are retired, and freed once their launches were taken.
+//!
+//! Programs may not launch a kernel, or on a stream, that another thread destroys at that moment. Such a
+//! launch may be recorded or counted for the handle's next meaning or for the next pair in its entry, or lose
+//! its name.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use gputrace_producer::memory::{self, Zeroed, prefetch, prefetch_to_write};
+
+use crate::symbols::driver::Handle;
+
+/// 128 KiB. Launches touch only their pairs' entries.
+const ENTRIES: usize = 1 << 12;
+/// How many entries are tried for a pair: those of two cache lines.
+const TRIES: usize = 4;
+
+/// Values of `function` that are no handle: the entry is free, is being written, or takes no more launches.
+const FREE: u64 = 0;
+const BUSY: u64 = 1;
+const RETIRED: u64 = 2;
+
+/// What a launch call was given.
+#[derive(Clone, Copy, Debug)]
+pub struct Launched {
+    pub function: Handle,
+    pub stream: Handle,
+    /// Whether the default stream means that of the thread.
+    pub per_thread: bool,
+}
+
+#[derive(Debug)]
+#[repr(C, align(32))]
+pub struct Pair {
+    /// The kernel's handle, and the stream's key as `Tables` has it.
+    function: AtomicU64,
+    stream: AtomicU64,
+    /// The definitions of the kernel, in the upper half, and of the stream.
+    definitions: AtomicU64,
+    /// The launches that were counted and not taken yet.
+    launches: AtomicU64,
+}
+
+// SAFETY: zeroed atomics; an entry of zeros is free.
+unsafe impl Zeroed for Pair {}
+
+impl Pair {
+    /// The definitions of the kernel and of the stream.
+    #[inline(always)]
+    pub fn definitions(&self) -> (u32, u32) {
+        let definitions = self.definitions.load(Ordering::Relaxed);
+        ((definitions >> 32) as u32, definitions as u32)
+    }
+
+    #[inline(always)]
+    fn is_of(&self, function: u64, stream: u64) -> bool {
+        // SYNC: pairs with the Release store in `insert`, which follows the stream's.
+        self.function.load(Ordering::Acquire) == function && self.stream.load(Ordering::Relaxed) == stream
+    }
+
+    /// Counts a launch, and returns the kernel's definition.
+    #[inline(always)]
+    pub fn add(&self) -> u32 {
+        self.launches.fetch_add(1, Ordering::Relaxed);
+        self.definitions().0
+    }
+}
+
+#[derive(Debug)]
+pub struct Pairs {
+    pairs: &'static [Pair; ENTRIES],
+    /// Whether there was ever an entry.
+    is_used: AtomicBool,
+}
+
+/// The entries in which a pair may be found.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket<'c> {
+    tries: &'c [Pair],
+    function: u64,
+    stream: u64,
+}
+
+impl<'c> Bucket<'c> {
+    /// Prefetches the pair's entry, to be read.
+    #[inline(always)]
+    pub fn expect(self) {
+        if let Some(first) = self.tries.first() {
+            prefetch(first);
+        }
+    }
+
+    /// Prefetches the pair's entry, to count in it.
+    #[inline(always)]
+    pub fn expect_to_add(self) {
+        if let Some(first) = self.tries.first() {
+            prefetch_to_write(first);
+        }
+    }
+
+    /// The entry of the pair, if it has one.
+    #[inline(always)]
+    pub fn find(self) -> Option<&'c Pair> {
+        // Nearly every pair is in its first entry: one comparison, without the search.
+        match self.tries.first() {
+            Some(first) if first.is_of(self.function, self.stream) => Some(first),
+            _ => search(self.tries, self.function, self.stream),
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn search(tries: &[Pair], function: u64, stream: u64) -> Option<&Pair> {
+    tries.iter().find(|pair| pair.is_of(function, stream))
+}
+
+impl Pairs {
+    pub fn new() -> Option<Pairs> {
+        let pairs = memory::map(ENTRIES)?.try_into().ok()?;
+        Some(Pairs { pairs, is_used: AtomicBool::new(false) })
+    }
+
+    /// Where the pair's entry is, if it has one.
+    #[inline(always)]
+    pub fn bucket(&self, function: u64, stream: u64) -> Bucket<'_> {
+        let hash = (function ^ stream.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let first = (hash >> 54) as usize * TRIES;
+        Bucket { tries: self.pairs.get(first..first + TRIES).unwrap_or_default(), function, stream }
+    }
+
+    /// A new entry for the pair; `None` if there is no space for it. Two threads may each make one, which are
+    /// both taken.
+    pub fn insert<'c>(&self, bucket: Bucket<'c>, definitions: (u32, u32)) -> Option<&'c Pair> {
+        let Bucket { tries, function, stream } = bucket;
+        let claim = |pair: &&Pair| {
+            pair.function.load(Ordering::Relaxed) == FREE
+                && pair.function.compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let pair = tries.iter().find(claim)?;
+        self.is_used.store(true, Ordering::Relaxed);
+        pair.stream.store(stream, Ordering::Relaxed);
+        let definitions = u64::from(definitions.0) << 32 | u64::from(definitions.1);
+        pair.definitions.store(definitions, Ordering::Relaxed);
+        // SYNC: publishes the entry: pairs with the Acquire loads in `is_of`, `retire` and `take`.
+        pair.function.store(function, Ordering::Release);
+        Some(pair)
+    }
+
+    /// Entries of such a kernel and stream get no more launches: their handles stand for nothing, or for
+    /// something else, from here on.
+    pub fn retire(&self, is_gone: impl Fn(u64, u64) -> bool) {
+        if !self.is_used.load(Ordering::Relaxed) {
+            return;
+        }
+        for pair in self.pairs {
+            let function = pair.function.load(Ordering::Acquire);
+            if function > RETIRED && is_gone(function, pair.stream.load(Ordering::Relaxed)) {
+                let next = if pair.launches.load(Ordering::Relaxed) == 0 { FREE } else { RETIRED };
+                _ = pair.function.compare_exchange(function, next, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes what was counted since the last time: the definitions of the kernel and of the stream, launches.
+    pub fn take(&self, mut each: impl FnMut(u32, u32, u64)) {
+        for pair in self.pairs {
+            let function = pair.function.load(Ordering::Acquire);
+            if function < RETIRED {
+                continue;
+            }
+            if pair.launches.load(Ordering::Relaxed) != 0 {
+                let launches = pair.launches.swap(0, Ordering::Relaxed);
+                let (function, stream) = pair.definitions();
+                each(function, stream, launches);
+            }
+            if function == RETIRED {
+                // At a session's end two threads may take: only one of them may free the entry.
+                _ = pair.function.compare_exchange(RETIRED, FREE, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+const _: () = assert!(ENTRIES == (1 << (64 - 54)) * TRIES);
+const _: () = assert!(size_of::<Pair>() * TRIES == 128);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where handles begin in these tests.
+    const KERNEL: u64 = 0x5550_0000_0000;
+
+    /// Counts a launch as a hook does; false if there is no space for the pair.
+    fn add(pairs: &Pairs, function: u32, stream: u32) -> bool {
+        let (handle, key) = (KERNEL + u64::from(function) * 0x40, u64::from(stream));
+        let bucket = pairs.bucket(handle, key);
+        let found = bucket.find().or_else(|| pairs.insert(bucket, (function, stream)));
+        found.is_some_and(|pair| {
+            pair.add();
+            true
+        })
+    }
+
+    fn taken(pairs: &Pairs) -> Vec<(u32, u32, u64)> {
+        let mut taken = Vec::new();
+        pairs.take(|function, stream, launches| taken.push((function, stream, launches)));
+        taken.sort_unstable();
+        taken
+    }
+
+    #[test]
+    fn launches_of_many_threads_are_taken_once_each() {
+        let pairs = Pairs::new().unwrap();
+        let mut sums = [0u64; 8];
+        std::thread::scope(|scope| {
+            let threads = [0u32; 4].map(|_| {
+                scope.spawn(|| {
+                    for number in 0..80_000u32 {
+                        assert!(add(&pairs, number % 8 + 1, 7));
+                    }
+                })
+            });
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                pairs.take(|function, stream, launches| {
+                    assert_eq!(stream, 7);
+                    sums[function as usize - 1] += launches;
+                });
+            }
+        });
+        pairs.take(|function, _, launches| sums[function as usize - 1] += launches);
+        assert_eq!(sums, [40_000; 8]);
+    }
+
+    #[test]
+    fn pair_that_does_not_fit_is_refused_and_known_ones_go_on() {
+        let pairs = Pairs::new().unwrap();
+        let known: Vec<u32> = (1..=100_000).filter(|function| add(&pairs, *function, 1)).collect();
+        assert!((ENTRIES / 2..=ENTRIES).contains(&known.len()), "{}", known.len());
+        assert!(known.iter().all(|function| add(&pairs, *function, 1)));
+        assert_eq!(taken(&pairs), known.iter().map(|function| (*function, 1, 2)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn launches_of_a_forgotten_handle_are_taken_and_its_next_life_has_an_entry_of_its_own() {
+        let pairs = Pairs::new().unwrap();
+        for stream in [1, 9] {
+            assert!(add(&pairs, 5, stream));
+        }
+        pairs.retire(|_, stream| stream == 9);
+        let (handle, key) = (KERNEL + 5 * 0x40, 9);
+        let is_found = |stream| pairs.bucket(handle, stream).find().is_some();
+        assert!(!is_found(key) && is_found(1));
+        let bucket = pairs.bucket(handle, key);
+        pairs.insert(bucket, (5, 10)).unwrap().add();
+        assert_eq!(taken(&pairs), [(5, 1, 1), (5, 9, 1), (5, 10, 1)]);
+        // What was retired is free again: as often as one likes.
+        for _ in 0..10 * ENTRIES {
+            pairs.retire(|_, stream| stream == key);
+            assert_eq!(pairs.insert(bucket, (5, 11)).map(Pair::add), Some(5));
+            pairs.take(|_, _, _| ());
+        }
+    }
+}
