@@ -15,6 +15,7 @@
 //! | `active_span` | the span of another tracer that a thread's work belongs to |
 //! | `stack_slot` | this crate's data in a thread's slot |
 //! | `kept_walks` | what threads keep of their last walks |
+//! | `fold` | how two numbers become one |
 //! | `sum` | a sum over the frames of a stack |
 #![deny(
     clippy::unwrap_used,
@@ -26,6 +27,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 pub mod active_span;
+pub mod fold;
 mod kept_walks;
 pub mod native;
 pub mod python;

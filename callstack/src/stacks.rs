@@ -27,13 +27,13 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, kind};
 
 use crate::active_span::Works;
+use crate::fold::fold;
 use crate::kept_walks::{self, KeptWalks};
 use crate::native::frames::{self, Native};
 use crate::native::merge::{FrameBoundary, Outermost, PythonFrame, merge};
 use crate::native::walk as native_walk;
 use crate::python::callers;
 use crate::python::code::{Define, Text};
-use crate::python::identity::fold;
 use crate::python::memory::{Checked, Own};
 use crate::python::runtime::{self, Runtime};
 use crate::python::stacks::{Codes, StackItem, fingerprint_inside, hash_inside};
@@ -189,7 +189,8 @@ impl Stacks {
         // SAFETY: as in `of_parts`.
         let memory = unsafe { Own::new() };
         let kept = (&thread.ends, &thread.frames);
-        let fingerprint = fingerprint_inside(&memory, &runtime.layout, &runtime.types, (state, 0), kept).ok()?;
+        let fingerprint =
+            fingerprint_inside(&memory, &runtime.layout, &runtime.types, (state, 0), kept).ok()?;
         if fingerprint == 0 {
             return None;
         }

@@ -7,8 +7,8 @@ use super::rules::Rules;
 use super::stack::Stack;
 use super::surroundings;
 use super::walk::{End, FRAMES_MAX, Frame, Registers, walk};
+use crate::fold::fold;
 use crate::python::code::Define;
-use crate::python::identity::fold;
 use crate::sum::Sum;
 
 /// A session's data about native code.

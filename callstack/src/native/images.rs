@@ -18,8 +18,8 @@ use super::pages::Pages;
 use super::rule::{EVALUATION, IMAGES_MAX, INTERPRETER, OWN, Rule};
 use super::rules::Rules;
 use super::{elf, maps, surroundings};
+use crate::fold::fold;
 use crate::python::code::Define;
-use crate::python::identity::fold;
 use crate::python::memory::Memory;
 
 /// How often a thread tries to begin working out a rule: some 100 µs in all.

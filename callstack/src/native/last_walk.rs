@@ -16,7 +16,7 @@ use super::bounds::Bounds;
 use super::rule::{Kind, OWN, Rule, SavedBp};
 use super::stack::{self, load};
 use super::walk::Registers;
-use crate::python::identity::fold;
+use crate::fold::fold;
 use crate::sum::Sum;
 
 /// Deeper stacks are walked without.

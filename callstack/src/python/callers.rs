@@ -118,9 +118,9 @@ pub fn may_be_of_state(runtime: &Runtime, state: u64) -> bool {
 fn is_as_searched(own: &Objects<'_, Own>, context: u64) -> bool {
     let searched = with_searched(Cell::get);
     searched != Look::default()
-        && own.field(context, 1).is_ok_and(|variables| {
-            variables == 0 || tree::is_as_seen(own, variables, searched) == Ok(true)
-        })
+        && own
+            .field(context, 1)
+            .is_ok_and(|variables| variables == 0 || tree::is_as_seen(own, variables, searched) == Ok(true))
 }
 
 /// The active span of the thread of that state.

@@ -14,18 +14,12 @@ use super::layout::{ABSENT, Layout};
 use super::lives::Lives;
 use super::memory::Memory;
 use super::walk::Damaged;
+use crate::fold::fold;
 
 /// How many words of a line table, or of a string without a hash, are compared.
 const WORDS: u64 = 8;
 /// A longer line table is invalid.
 const BYTES_MAX: u64 = 1 << 30;
-
-/// Mixes two words into one; every bit of both counts.
-#[inline(always)]
-pub fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd1b5_4a32_d192_ed03);
-    (product >> 64) as u64 ^ product as u64
-}
 
 /// What the frames of one stack share when their code objects are identified.
 #[derive(Default)]

@@ -27,7 +27,7 @@ use gputrace_producer::handles::Handles;
 use gputrace_wire::definition::TEXT_MAX;
 
 use super::code::{self, Define};
-use super::identity::{self, Known, fold};
+use super::identity::{self, Known};
 use super::last_frames::LastFrames;
 use super::layout::Layout;
 use super::lives::{self, SeenEnds};
@@ -36,6 +36,7 @@ use super::runtime::Runtime;
 use super::walk::{
     ChainEnd, Damaged, PyFrame, Types, frames_and_entries, frames_inside, links_inside, position,
 };
+use crate::fold::fold;
 
 const CODE_SLOTS: usize = 1 << 16;
 

@@ -2,9 +2,9 @@
 
 use gputrace_wire::definition::stack;
 
-use super::identity::fold;
 use super::layout::{ABSENT, Instruction, Layout};
 use super::memory::Memory;
+use crate::fold::fold;
 
 /// The most frames kept of a stack: the format's maximum, less one for the mark of a cut.
 pub const FRAMES_MAX: usize = stack::FRAMES_MAX - 1;

@@ -5,7 +5,7 @@
 
 use core::arch::asm;
 
-use crate::python::identity::fold;
+use crate::fold::fold;
 use crate::python::memory::is_plausible;
 
 /// Names longer than this are cut.

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fe
 
 use gputrace_producer::own_static;
 
-use crate::python::identity::fold;
+use crate::fold::fold;
 
 /// The id of an operator that is not shown as a frame.
 pub const UNNAMED: u32 = 0;

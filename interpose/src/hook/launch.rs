@@ -12,10 +12,10 @@ use gputrace_producer::{clock, thread};
 use gputrace_wire::call::Call;
 use gputrace_wire::cell::{flag, kind};
 
+use crate::hook::captures;
 use crate::hook::description::{Context, Description};
 use crate::hook::pause::{self, At};
 use crate::hook::steps::{self, DriverCall, Hook, WithoutSession};
-use crate::hook::captures;
 use crate::symbols::driver::{Handle, SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;

@@ -95,11 +95,8 @@ impl<'s> Hook<'s> {
 #[inline(always)]
 pub fn call(hook: Hook, original: impl DriverCall) -> (At, Status) {
     let Hook { session, slot, entry, state, .. } = hook;
-    let (recording, ends_range) = if state.counts_launches() {
-        capture::of_call(session, entry)
-    } else {
-        (state.recording(), false)
-    };
+    let (recording, ends_range) =
+        if state.counts_launches() { capture::of_call(session, entry) } else { (state.recording(), false) };
     if let Some(tables) = tables::of(session) {
         tables.expect(slot, state);
     }

@@ -32,6 +32,9 @@ STATES = {
 # With a profiler of the program's own, for a process of its own: what Kineto leaves behind stays.
 PROFILED = {BASE: None, "full": STATES["full"], PROFILER: None}
 BLOCK_MS, STEPS_MIN = 100, 5
+# After device times or a client's records went on, nothing is flushed for half a second, so a block that came at once would lack that cost. After
+# they went off, the records of before are still read.
+LEAD_ON_S, LEAD_OFF_S = 0.7, 0.2
 ANSWER_LIMIT_S = 30
 
 
@@ -141,20 +144,29 @@ class InProcess:
             return "hang"
 
 
-def measure(gputrace, command, options, states, switches, seed, scratch, serial, until, client=None, block=(STEPS_MIN, BLOCK_MS), settling_s=0, keep=None):
+def records_device_times(state, settings):
+    return state in (CLIENT, PROFILER) or (settings or {}).get("device-times") == "on"
+
+
+def measure(gputrace, command, options, states, switches, seed, scratch, serial, until, client=None, block=(STEPS_MIN, BLOCK_MS), settling_s=0, keep=None, leads=(0, 0)):
     """One process: its blocks, each of at least so many (steps, ms), as (seconds, state, steps, ns, each step's ns, each step's processor time, seconds that
-    the switch took), and what was wrong. Nothing is measured in the first `settling_s`; `keep` gets the session's report."""
+    the switch took), and what was wrong. Nothing is measured in the first `settling_s`, nor for so many seconds after records of device times went on and off
+(`leads`); `keep` gets the session's report."""
     draw = random.Random(seed)
     traced, blocks, wrong, begin, state = InProcess(gputrace, command, options, scratch, serial, client), [], None, time.monotonic(), None
     try:
         if traced.line(180) != "READY":
             raise Failed("the program did not begin with READY")
         time.sleep(settling_s)
+        has = False
         while len(blocks) < switches and time.monotonic() < until:
             state = draw.choice([other for other in states if other != state])
             from_s = time.monotonic()
             traced.switch(state, states[state])
             took_s = time.monotonic() - from_s
+            had, has = has, records_device_times(state, states[state])
+            if had != has:
+                time.sleep(leads[0] if has else leads[1])
             blocks.append((round(time.monotonic() - begin, 3), state, *traced.block(state, *block), round(took_s, 4)))
     except (Failed, OSError, ValueError, KeyError) as error:
         wrong = f"after {len(blocks)} switches: {error}"

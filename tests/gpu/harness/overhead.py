@@ -54,7 +54,9 @@ class Overhead:
         plan = []
         if "small" in wanted:
             live = {"otlp": 1} if self.otlp_url else {}
-            plan.append(Group("small", [*torch, "small"], {**basic, **live, "native": 1, "torch-ops": 1}, 0.45))
+            # A session that is paused from the begin, where it is asked for.
+            paused = {"paused": 1} if only and "paused" in only else {}
+            plan.append(Group("small", [*torch, "small"], {**basic, **paused, **live, "native": 1, "torch-ops": 1}, 0.45))
         if "empty" in wanted and self.programs.get("empty_kernels"):
             plan.append(Group("empty", [self.programs["empty_kernels"], "6"], empty, 0.20))
         rest = [name for name in ("graph", "gpu") if name in wanted]
@@ -74,6 +76,8 @@ class Overhead:
         traces, env = self.scratch / f"{self.serial:04}-trace", {}
         if variant == "hooks":
             command = [self.gputrace, "run", "-o", traces, "--device-times", "off", "--", *command]
+        elif variant == "paused":
+            command = [self.gputrace, "run", "-o", traces, "--start-paused", "--", *command]
         elif variant == "torch-ops":
             command = [self.gputrace, "run", "-o", traces, "--torch-ops", "--", *command]
         elif variant == "otlp":

@@ -5,7 +5,7 @@
 
 use cupti_sys::cupti::CUpti_Activity;
 use cupti_sys::records::Record;
-use gputrace_callstack::python::identity::fold;
+use gputrace_callstack::fold::fold;
 use gputrace_producer::session::{self, Session};
 
 use super::{Delivery, Out, Ring, step, with_delivery};
