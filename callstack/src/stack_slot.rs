@@ -11,7 +11,7 @@ use crate::kept_walks::{self, KeptWalks};
 use crate::python::last_frames::LastFrames;
 use crate::python::lives::SeenEnds;
 use crate::python::runtime::KnownThread;
-use crate::python::tree::Look;
+use crate::python::tree::SeenTree;
 use crate::ranges::open::Open;
 use crate::recent;
 
@@ -37,7 +37,7 @@ pub(crate) struct StackSlot {
     /// The span of the ring's last CALLER entry; `NOBODY` if the ring has none of this thread.
     pub span: Shared<Caller>,
     /// The last tree of context variables in which the thread found no span's.
-    pub searched: Shared<Look>,
+    pub searched: Shared<SeenTree>,
     /// Where the last walk found its frames.
     pub frames: LastFrames,
 }

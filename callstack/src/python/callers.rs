@@ -33,7 +33,7 @@ use super::layout::{ABSENT, Layout};
 use super::memory::{Checked, Lent, Memory, Own};
 use super::objects::{AttributeValue, Objects};
 use super::runtime::Runtime;
-use super::tree::{self, Look};
+use super::tree::{self, SeenTree};
 use super::walk::Damaged;
 use crate::stack_slot::StackSlot;
 
@@ -66,7 +66,7 @@ static VARIABLES: [Variable; INTERPRETERS] =
 
 /// The last tree in which the calling thread found no variable.
 #[inline(always)]
-fn with_searched<R>(body: impl FnOnce(&Cell<Look>) -> R) -> R {
+fn with_searched<R>(body: impl FnOnce(&Cell<SeenTree>) -> R) -> R {
     thread::with(|slot| body(&StackSlot::of(slot).searched))
 }
 
@@ -96,8 +96,8 @@ pub fn expect() {
 }
 
 /// Whether the thread of that state, the calling one, may have an active span. A thread that uses neither
-/// asyncio nor context variables has no context at all. Some libraries have variables of their own, which most
-/// calls find as the last call did.
+/// asyncio nor context variables has no context at all. Some libraries have variables of their own, and most
+/// calls find them as the last call did.
 #[inline(always)]
 pub fn may_be_of_state(runtime: &Runtime, state: u64) -> bool {
     let at = runtime.layout.thread_context;
@@ -117,7 +117,7 @@ pub fn may_be_of_state(runtime: &Runtime, state: u64) -> bool {
 #[inline(always)]
 fn is_as_searched(own: &Objects<'_, Own>, context: u64) -> bool {
     let searched = with_searched(Cell::get);
-    searched != Look::default()
+    searched != SeenTree::default()
         && own
             .field(context, 1)
             .is_ok_and(|variables| variables == 0 || tree::is_as_seen(own, variables, searched) == Ok(true))

@@ -121,11 +121,11 @@ pub fn find<M: Memory>(
 }
 
 /// What was seen of a tree: its size, its root, and a fingerprint of everything that the root points to. A
-/// different tree has another root with other children; the children of a freed tree may have been at the same
-/// addresses. So what was seen in a search without result proves nothing about a variable that was found.
-/// Zero is a valid value, and that of no tree.
+/// different tree has another root with other children; the children of a freed tree may have been at the
+/// same addresses. So what was seen in a search without result proves nothing about a variable that was
+/// found. Zeros are the value of no tree.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Look {
+pub struct SeenTree {
     variables: u64,
     root: u64,
     /// The root's type, and its words after the head.
@@ -136,7 +136,7 @@ pub struct Look {
 
 /// A look at a tree.
 #[inline(always)]
-pub fn look<M: Memory>(objects: &Objects<'_, M>, tree: u64) -> Result<Look, Damaged> {
+pub fn look<M: Memory>(objects: &Objects<'_, M>, tree: u64) -> Result<SeenTree, Damaged> {
     let root = objects.field(tree, 0)?;
     let words = match node(objects, root)? {
         Node::Array => 32,
@@ -147,17 +147,22 @@ pub fn look<M: Memory>(objects: &Objects<'_, M>, tree: u64) -> Result<Look, Dama
 }
 
 #[inline(always)]
-fn look_at<M: Memory>(objects: &Objects<'_, M>, tree: u64, root: u64, words: u64) -> Result<Look, Damaged> {
+fn look_at<M: Memory>(
+    objects: &Objects<'_, M>,
+    tree: u64,
+    root: u64,
+    words: u64,
+) -> Result<SeenTree, Damaged> {
     let mut children = 0u64;
     for word in 0..words {
         children = children.rotate_left(11).wrapping_add(objects.field(root, word)?);
     }
-    Ok(Look { variables: objects.field(tree, 2)?, root, of: objects.type_of(root)?, words, children })
+    Ok(SeenTree { variables: objects.field(tree, 2)?, root, of: objects.type_of(root)?, words, children })
 }
 
 /// Whether a look at the tree is that one. False for a tree with many variables or a large root.
 #[inline(always)]
-pub fn is_as_seen<M: Memory>(objects: &Objects<'_, M>, tree: u64, seen: Look) -> Result<bool, Damaged> {
+pub fn is_as_seen<M: Memory>(objects: &Objects<'_, M>, tree: u64, seen: SeenTree) -> Result<bool, Damaged> {
     let root = objects.field(tree, 0)?;
     // As many words are read as the root has.
     Ok(root == seen.root

@@ -1,10 +1,10 @@
 //! The steps of a launch's hook.
 //!
-//! Most launches are like the last ones: all of them is recorded, or they are only counted, and their kernel
-//! was launched on that stream before. Their steps are here, and run through few lines of code: between two
-//! launches a program runs through more than a core's caches hold. Any other launch takes the steps of
-//! [`steps`]. What is rare is inlined too: a function that is not gets its arguments in memory, and they would
-//! be there from the beginning.
+//! Most launches are like the last ones: all of them is recorded, or they are only counted, and their
+//! kernel was launched on that stream before. Their steps are here, and run through few lines of code:
+//! between two launches a program runs through more than a core's caches hold. Any other launch takes the
+//! steps of [`steps`]. What is rare is inlined too: a function that is not gets its arguments in memory, and
+//! they would be there from the beginning.
 
 use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::session;
