@@ -113,11 +113,13 @@ pub fn may_be_of_state(runtime: &Runtime, state: u64) -> bool {
 }
 
 /// Whether the variables of that context are those among which the calling thread last found none of
-/// OpenTelemetry's.
+/// OpenTelemetry's. Asked only while no interpreter's variable is known: once it is, it is looked up itself.
 #[inline(always)]
 fn is_as_searched(own: &Objects<'_, Own>, context: u64) -> bool {
     let searched = with_searched(Cell::get);
+    let [first, ..] = &VARIABLES;
     searched != SeenTree::default()
+        && first.interpreter.load(Ordering::Relaxed) == 0
         && own
             .field(context, 1)
             .is_ok_and(|variables| variables == 0 || tree::is_as_seen(own, variables, searched) == Ok(true))
