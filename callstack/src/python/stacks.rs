@@ -9,8 +9,10 @@
 //! Two fingerprints are equal only if the chains were, link by link, up to a chance of about 2^-64 for each
 //! pair of stacks:
 //!
-//! * A link's number is its instruction's address, which lies in the code object. Up to Python 3.10 a frame
-//!   has the instruction's offset, and the number is the [`fold`] of the code object's address and that.
+//! * A link's number is the [`fold`] of the code object's address and the instruction. Where no code object
+//!   has ended since, from Python 3.11 on, it is the instruction's address alone, which lies in the code
+//!   object. A code object that ended may have had its instructions where another has its own now, and the
+//!   copies of bytecode of free-threaded builds end without their code objects.
 //! * The numbers are mixed in order into two sums, by turns, since each step waits for the sum's last one:
 //!   the previous sum is rotated, the number is added bit by bit, and the sum is multiplied by an odd number.
 //!   Each step is one to one. So of two chains that differ in one link a sum differs; chains that differ in
@@ -29,7 +31,7 @@ use gputrace_wire::definition::TEXT_MAX;
 use super::code::{self, Define};
 use super::identity::{self, Known};
 use super::last_frames::LastFrames;
-use super::layout::Layout;
+use super::layout::{ABSENT, Layout};
 use super::lives::{self, SeenEnds};
 use super::memory::Memory;
 use super::runtime::Runtime;
@@ -136,7 +138,8 @@ pub fn fingerprint_inside<M: Memory>(
         // Ends of code objects are not reported.
         return hash_inside(memory, layout, types, state, outer);
     }
-    let Some(ends) = SeenEnds::all(seen) else {
+    let has_copies = layout.frame_copy != ABSENT;
+    let Some(ends) = SeenEnds::all(seen).filter(|_| !has_copies) else {
         return fingerprint_of_links(memory, layout, state, outer);
     };
     let ends = ends | OF_ALL;
@@ -173,8 +176,8 @@ pub fn fingerprint_of_links<M: Memory>(
 ) -> Result<u64, Damaged> {
     let (mut sums, mut ends) = (Sums::default(), 0u64);
     let end = links_inside(memory, layout, state, outer, |at, number| {
-        sums.add(number);
         let code = memory.word(at, layout.frame_code.into()).unwrap_or(0);
+        sums.add(fold(code, number));
         ends = ends.wrapping_add(lives::ends_near(code));
     })?;
     Ok(finished(sums, ends, end))
@@ -203,6 +206,7 @@ fn step(hash: u64, frame: &PyFrame, identity: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::python::memory::ProcessImage;
 
     /// Typical addresses of code objects, and typical calling instructions.
     const CODE: u64 = 0x7f12_3456_7000;
@@ -275,6 +279,29 @@ mod tests {
             let (one, other) = swapped(distance);
             assert_ne!(one, other, "{distance}");
         }
+    }
+
+    /// A code object's memory is used again, in part, by one whose instruction has the same address.
+    #[test]
+    fn code_objects_at_overlapping_addresses_have_other_fingerprints() {
+        const START: u64 = 0x20_0000;
+        let layout = Layout::of_minor(12).unwrap();
+        let fingerprint = |code: u64| {
+            let mut bytes = vec![0; 1 << 14];
+            let mut put = |at: u64, offset: u16, word: u64| {
+                let from = (at - START) as usize + usize::from(offset);
+                bytes[from..from + 8].copy_from_slice(&word.to_le_bytes());
+            };
+            let (thread, between, frame) = (START + 0x100, START + 0x300, START + 0x400);
+            put(thread, layout.thread_frame, between);
+            put(between, layout.cframe_frame, frame);
+            put(frame, layout.frame_code, code);
+            put(frame, layout.frame_instruction, START + 0x1200);
+            let memory = ProcessImage { start: START, bytes: &bytes };
+            fingerprint_of_links(&memory, &layout, thread, 0).unwrap()
+        };
+        assert_ne!(fingerprint(START + 0x1000), fingerprint(START + 0x1100));
+        assert_ne!(fingerprint(START + 0x1000), 0);
     }
 
     #[test]

@@ -109,8 +109,9 @@ pub fn frames_and_entries<M: Memory>(
 }
 
 /// Calls `each` with the address of every frame inside the one at `outer`, innermost first, and with a number
-/// for its code object and instruction. The interpreter's own frames are included. These are at least the
-/// frames of [`frames_inside`]. Follows no pointer but the chain's own. `None` if there is no frame.
+/// for its instruction: its address, or the fold of the code object's address and its offset. The
+/// interpreter's own frames are included. These are at least the frames of [`frames_inside`]. Follows no
+/// pointer but the chain's own. `None` if there is no frame.
 #[inline(always)]
 pub fn links_inside<M: Memory>(
     memory: &M,
@@ -145,7 +146,7 @@ fn links<M: Memory, const IS_ADDRESS: bool>(
             return Err(Damaged);
         }
         let number = match IS_ADDRESS {
-            // It is inside the code object.
+            // It is inside the code object, or in a copy of its bytecode.
             true => memory.word(at, at_instruction).ok_or(Damaged)?,
             false => {
                 let code = memory.word(at, at_code).ok_or(Damaged)?;

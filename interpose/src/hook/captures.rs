@@ -8,7 +8,8 @@ use gputrace_producer::stderr::KeepErrno;
 use crate::symbols::driver::{self, Handle, SUCCESS};
 
 /// Number of stream captures under way in the process. While it is 0, no launch asks whether its stream
-/// is capturing. A count that is too high costs one look-up a launch, nothing else.
+/// is capturing. With a count that is too high, launches take the longer way of all other calls, with one
+/// look-up each, and none is only counted.
 #[inline(always)]
 fn captures() -> &'static AtomicU32 {
     &fork::of_process().vendor_count

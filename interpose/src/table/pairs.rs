@@ -60,8 +60,8 @@ impl Pair {
 
     #[inline(always)]
     fn is_of(&self, function: u64, stream: u64) -> bool {
-        // SYNC: pairs with the Release store in `insert`, which follows the stream's.
-        self.function.load(Ordering::Acquire) == function && self.stream.load(Ordering::Relaxed) == stream
+        // SYNC: both pair with the Release stores in `insert`.
+        self.function.load(Ordering::Acquire) == function && self.stream.load(Ordering::Acquire) == stream
     }
 
     /// Counts a launch, and returns the kernel's definition.
@@ -145,9 +145,11 @@ impl Pairs {
         };
         let pair = tries.iter().find(claim)?;
         self.is_used.store(true, Ordering::Relaxed);
-        pair.stream.store(stream, Ordering::Relaxed);
         let definitions = u64::from(definitions.0) << 32 | u64::from(definitions.1);
         pair.definitions.store(definitions, Ordering::Relaxed);
+        // SYNC: pairs with the Acquire load in `is_of`: who sees the stream sees its definitions, also where
+        // the entry had the same kernel before.
+        pair.stream.store(stream, Ordering::Release);
         // SYNC: publishes the entry: pairs with the Acquire loads in `is_of`, `retire` and `take`.
         pair.function.store(function, Ordering::Release);
         Some(pair)
