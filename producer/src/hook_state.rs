@@ -121,6 +121,12 @@ impl HookState {
         self.0 & (RECORDING | COUNTS_LAUNCHES | TIMING | LAUNCHES | WINDOW) == 0
     }
 
+    /// Whether the session is paused, and no range depends on a launch made now.
+    #[inline(always)]
+    pub fn passes_over_launches(self) -> bool {
+        self.0 & (RECORDING | COUNTS_LAUNCHES) == Recording::Off as u32
+    }
+
     /// Whether a launch made now is only counted, and its hook does nothing else.
     #[inline(always)]
     pub fn only_counts_launches(self) -> bool {
@@ -205,9 +211,11 @@ mod tests {
             .with_counts_launches(true);
         assert_eq!((state.recording(), state.timing()), (Recording::Off, Timing::Marked));
         assert!(state.has_python() && !state.has_native() && state.counts_launches());
+        assert!(!state.passes_over_launches() && state.with_counts_launches(false).passes_over_launches());
         let state = state.with_recording(Recording::Marked).with_timing(Timing::On);
         assert_eq!((state.recording(), state.timing()), (Recording::Marked, Timing::On));
         let state = state.with_counts_launches(false).with_frames(Frames { python: true, native: true });
+        assert!(!state.passes_over_launches());
         assert_eq!(state.with_recording(Recording::On).to_word(), 0);
         let with_transfers = state.with_times_transfers(true).with_timing(Timing::Off).in_window(3);
         assert!(

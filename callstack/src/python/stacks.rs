@@ -143,7 +143,7 @@ pub fn fingerprint_inside<M: Memory>(
         return fingerprint_of_links(memory, layout, state, outer);
     };
     let ends = ends | OF_ALL;
-    let (mut sums, mut count) = (Sums::default(), 0);
+    let (mut sums, mut count) = (Sums::OF_NO_LINK, 0);
     let end = links_inside(memory, layout, state, outer, |at, number| {
         last.put(count, at);
         count += 1;
@@ -174,7 +174,7 @@ pub fn fingerprint_of_links<M: Memory>(
     state: u64,
     outer: u64,
 ) -> Result<u64, Damaged> {
-    let (mut sums, mut ends) = (Sums::default(), 0u64);
+    let (mut sums, mut ends) = (Sums::OF_NO_LINK, 0u64);
     let end = links_inside(memory, layout, state, outer, |at, number| {
         let code = memory.word(at, layout.frame_code.into()).unwrap_or(0);
         sums.add(fold(code, number));
@@ -184,13 +184,16 @@ pub fn fingerprint_of_links<M: Memory>(
 }
 
 /// The sums of a chain's links so far: that of every other link, whose turn is next, and that of the rest.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Sums {
     one: u64,
     other: u64,
 }
 
 impl Sums {
+    /// Not zeros, so that a first link with the number 0 counts too.
+    const OF_NO_LINK: Sums = Sums { one: 1, other: 2 };
+
     #[inline(always)]
     fn add(&mut self, number: u64) {
         let sum = self.one.rotate_left(29) ^ number;
@@ -212,7 +215,7 @@ mod tests {
     const CODE: u64 = 0x7f12_3456_7000;
 
     fn fingerprint(numbers: impl IntoIterator<Item = u64>) -> u64 {
-        let mut sums = Sums::default();
+        let mut sums = Sums::OF_NO_LINK;
         numbers.into_iter().for_each(|number| sums.add(number));
         finished(sums, 0, Some(ChainEnd::Whole))
     }
@@ -306,7 +309,7 @@ mod tests {
 
     #[test]
     fn recursion_has_a_fingerprint_a_depth() {
-        let mut sums = Sums::default();
+        let mut sums = Sums::OF_NO_LINK;
         let fingerprints = (0..200_000u64).map(|_| {
             sums.add(CODE + 22);
             finished(sums, 0, Some(ChainEnd::Whole))

@@ -1,16 +1,17 @@
 //! The steps of a launch's hook.
 //!
 //! Most launches are like the last ones: all of them is recorded, or they are only counted, and their
-//! kernel was launched on that stream before. Their steps are here, and run through few lines of code:
-//! between two launches a program runs through more than a core's caches hold. Any other launch takes the
-//! steps of [`steps`]. What is rare is inlined too: a function that is not gets its arguments in memory, and
+//! kernel was launched on that stream before; or the session is paused. Their steps are here, and run
+//! through few lines of code: between two launches a program runs through more than a core's caches hold.
+//! Any other launch takes the steps of [`steps`]. What is rare is inlined too: a function that is not gets its arguments in memory, and
 //! they would be there from the beginning.
 
 use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::session;
 use gputrace_producer::{clock, thread};
-use gputrace_wire::call::Call;
+use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::{flag, kind};
+use gputrace_wire::counter::Counter;
 
 use crate::hook::captures;
 use crate::hook::description::{Context, Description};
@@ -36,6 +37,9 @@ pub fn around(entry: &'static Entry, without_session: WithoutSession, launch: im
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else { return steps::nested(session, launch) };
         let hook = Hook::begin(session, slot, entry);
+        if hook.state.passes_over_launches() && !captures::are_any() {
+            return paused(hook, launch);
+        }
         if !captures::are_any()
             && slot.is_caught_up()
             && let Some(tables) = tables::of(session)
@@ -66,15 +70,41 @@ fn rare() {}
 /// Records a launch that is not like the last ones.
 #[inline(always)]
 fn finish(hook: Hook, at: At, status: Status, launch: impl LaunchCall) -> Status {
-    if let Some(context) = steps::context(hook, status) {
-        steps::record_described(hook, context, at, launch.describe(&context));
-    }
-    if status == SUCCESS
-        && at.state.is_plain()
-        && let Some(tables) = tables::of(hook.session)
-    {
+    let Some(context) = steps::context(hook, status) else { return status };
+    let description = launch.describe(&context);
+    let function = match description.detail {
+        Detail::Launch(launch) => launch.function,
+        _ => 0,
+    };
+    steps::record_described(hook, context, at, description);
+    if status == SUCCESS && at.state.is_plain() {
         // The next launch of the pair finds it.
-        let _ = tables.meet(hook.session, hook.slot, launched(hook, launch));
+        let _ = context.tables.meet(hook.session, hook.slot, launched(hook, launch), function);
+    }
+    status
+}
+
+/// The steps around a launch of a paused session, outside of captures: it is counted. It reads no clock,
+/// unless its own cost is measured.
+#[inline(always)]
+fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
+    let Hook { session, state, is_sampled, first_ticks, .. } = hook;
+    let start_ticks = clock::now_if(is_sampled);
+    let status = launch.call();
+    let end_ticks = clock::now_if(is_sampled);
+    if status != SUCCESS || session.hook_state() != state {
+        rare();
+        // It is recorded as it failed, or marked as CUPTI may deliver a record of it. It has no duration, and
+        // its start is when it returned.
+        let hook = Hook { is_sampled: false, ..hook };
+        let (start_ticks, correlation) = (clock::now(), CudaSlot::of(hook.slot).correlation.get());
+        let at = At { start_ticks, duration_ticks: 0, correlation, state, recording: Recording::Off };
+        return finish(hook, at, status, launch);
+    }
+    session.count(Counter::PausedLaunches, 1);
+    if is_sampled {
+        let own = start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
+        hook.cost(own, None, status);
     }
     status
 }

@@ -10,7 +10,7 @@
 //! launch may be recorded or counted for the handle's next meaning or for the next pair in its entry, or lose
 //! its name.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use gputrace_producer::memory::{self, Zeroed, prefetch, prefetch_to_write};
 
@@ -20,6 +20,8 @@ use crate::symbols::driver::Handle;
 const ENTRIES: usize = 1 << 12;
 /// How many entries are tried for a pair: those of two cache lines.
 const TRIES: usize = 4;
+/// How many groups of that many entries there are.
+const BUCKETS: usize = 1 << 10;
 
 /// Values of `function` that are no handle: the entry is free, is being written, or takes no more launches.
 const FREE: u64 = 0;
@@ -75,8 +77,8 @@ impl Pair {
 #[derive(Debug)]
 pub struct Pairs {
     pairs: &'static [Pair; ENTRIES],
-    /// Whether there was ever an entry.
-    is_used: AtomicBool,
+    /// A bit for each bucket that ever had an entry: most have none, and are passed over.
+    used: &'static [AtomicU64],
 }
 
 /// The entries in which a pair may be found.
@@ -124,14 +126,30 @@ fn search(tries: &[Pair], function: u64, stream: u64) -> Option<&Pair> {
 impl Pairs {
     pub fn new() -> Option<Pairs> {
         let pairs = memory::map(ENTRIES)?.try_into().ok()?;
-        Some(Pairs { pairs, is_used: AtomicBool::new(false) })
+        Some(Pairs { pairs, used: memory::map(BUCKETS / 64)? })
+    }
+
+    #[inline(always)]
+    fn number(function: u64, stream: u64) -> usize {
+        let hash = (function ^ stream.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (hash >> 54) as usize
+    }
+
+    /// The entries of all buckets that were used.
+    fn of_used(&self) -> impl Iterator<Item = &'static Pair> {
+        let numbers = self.used.iter().zip(0usize..).flat_map(|(word, at)| {
+            // SYNC: pairs with the Release in `insert`.
+            let bits = word.load(Ordering::Acquire);
+            (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| at * 64 + bit)
+        });
+        let pairs = self.pairs;
+        numbers.flat_map(move |number| pairs.iter().skip(number * TRIES).take(TRIES))
     }
 
     /// Where the pair's entry is, if it has one.
     #[inline(always)]
     pub fn bucket(&self, function: u64, stream: u64) -> Bucket<'_> {
-        let hash = (function ^ stream.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let first = (hash >> 54) as usize * TRIES;
+        let first = Pairs::number(function, stream) * TRIES;
         Bucket { tries: self.pairs.get(first..first + TRIES).unwrap_or_default(), function, stream }
     }
 
@@ -144,7 +162,11 @@ impl Pairs {
                 && pair.function.compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let pair = tries.iter().find(claim)?;
-        self.is_used.store(true, Ordering::Relaxed);
+        let number = Pairs::number(function, stream);
+        if let Some(word) = self.used.get(number / 64) {
+            // SYNC: pairs with the Acquire in `of_used`.
+            word.fetch_or(1 << (number % 64), Ordering::Release);
+        }
         let definitions = u64::from(definitions.0) << 32 | u64::from(definitions.1);
         pair.definitions.store(definitions, Ordering::Relaxed);
         // SYNC: pairs with the Acquire load in `is_of`: who sees the stream sees its definitions, also where
@@ -158,10 +180,7 @@ impl Pairs {
     /// Entries of such a kernel and stream get no more launches: their handles stand for nothing, or for
     /// something else, from here on.
     pub fn retire(&self, is_gone: impl Fn(u64, u64) -> bool) {
-        if !self.is_used.load(Ordering::Relaxed) {
-            return;
-        }
-        for pair in self.pairs {
+        for pair in self.of_used() {
             let function = pair.function.load(Ordering::Acquire);
             if function > RETIRED && is_gone(function, pair.stream.load(Ordering::Relaxed)) {
                 let next = if pair.launches.load(Ordering::Relaxed) == 0 { FREE } else { RETIRED };
@@ -172,7 +191,7 @@ impl Pairs {
 
     /// Takes what was counted since the last time: the definitions of the kernel and of the stream, launches.
     pub fn take(&self, mut each: impl FnMut(u32, u32, u64)) {
-        for pair in self.pairs {
+        for pair in self.of_used() {
             let function = pair.function.load(Ordering::Acquire);
             if function < RETIRED {
                 continue;
@@ -190,7 +209,7 @@ impl Pairs {
     }
 }
 
-const _: () = assert!(ENTRIES == (1 << (64 - 54)) * TRIES);
+const _: () = assert!(ENTRIES == BUCKETS * TRIES && BUCKETS == 1 << (64 - 54));
 const _: () = assert!(size_of::<Pair>() * TRIES == 128);
 
 #[cfg(test)]

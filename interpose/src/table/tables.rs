@@ -274,8 +274,10 @@ impl Tables {
     ) {
         let name = self.name(session, name);
         let module = self.module(session, module);
-        // The same handle has another name: its module was unloaded without our hooks seeing it.
-        if self.function_names.get(handle as u64).is_some_and(|known| known != name) {
+        // The same handle has another name, or was launched when no look-up had seen it: its module was
+        // unloaded without our hooks seeing it, or may have been.
+        let known = self.function_names.get(handle as u64);
+        if known != Some(name) && (known.is_some() || self.functions.get(handle as u64).is_some()) {
             self.forget_function(handle as u64);
         }
         self.function_names.get_or_define(handle as u64, || name);
@@ -350,7 +352,7 @@ impl Tables {
 
     pub fn module_of_library(&self, session: &Session, module: Handle, library: Handle) {
         let library = self.module(session, library);
-        self.modules.get_or_define(module as u64, || library);
+        self.modules.redefine(module as u64, || library);
     }
 
     /// Forgets the module and every function of it.
@@ -462,7 +464,7 @@ impl Tables {
         }
     }
 
-    // --- launches that are only counted
+    // --- launches of a kernel on a stream
 
     /// Where the launch's pair of a kernel and a stream is, if it has been launched before.
     #[inline(always)]
@@ -473,17 +475,17 @@ impl Tables {
         self.pairs.bucket(launched.function as u64, key)
     }
 
-    /// Gives a launch's pair an entry, if it has none and there is space.
+    /// Gives a launch's pair an entry, if it has none and there is space. `function` is the kernel's
+    /// definition.
     #[cold]
     #[inline(never)]
-    pub fn meet(&self, session: &Session, slot: &Slot, launched: Launched) -> Option<&Pair> {
-        let function = self.function(session, launched.function);
+    pub fn meet(&self, session: &Session, slot: &Slot, launched: Launched, function: u32) -> Option<&Pair> {
         let stream = self.stream(session, slot, launched.stream, launched.per_thread);
-        // Under its own key by now: the pair may have an entry, made while the thread's context was known.
-        let context = self.current_context(session, slot);
-        if function == 0 || stream == 0 || context == 0 {
+        let is_default = launched.stream as u64 <= LAST_DEFAULT_STREAM;
+        if function == 0 || stream == 0 || is_default && self.current_context(session, slot) == 0 {
             return None;
         }
+        // Under its own key by now: the pair may have an entry, made while the thread's context was known.
         let bucket = self.bucket_of(slot, launched);
         bucket.find().or_else(|| self.pairs.insert(bucket, (function, stream)))
     }
@@ -492,11 +494,11 @@ impl Tables {
     #[cold]
     #[inline(never)]
     pub fn count_first(&self, session: &'static Session, slot: &Slot, launched: Launched) -> u32 {
-        if let Some(pair) = self.meet(session, slot, launched) {
+        let function = self.function(session, launched.function);
+        if let Some(pair) = self.meet(session, slot, launched, function) {
             return pair.add();
         }
         // An entry in the ring for this launch alone.
-        let function = self.function(session, launched.function);
         let stream = self.stream(session, slot, launched.stream, launched.per_thread);
         let ticks = clock::now();
         let counted = Counted { function, begin_ticks: ticks, end_ticks: ticks, launches: 1, stream };
