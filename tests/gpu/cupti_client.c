@@ -1,7 +1,8 @@
 // A bare CUPTI client: kernel, copy, peer copy and memset records into reused 1 MiB buffers, counted and thrown away.
 // It is the independent count that gputrace's reports are compared with, and the floor of the overhead table.
 // Loaded by the driver itself through CUDA_INJECTION64_PATH; appends one JSON line to the file CUPTI_CLIENT_OUT.
-// A program can load it as a library instead, and switch it by cupti_client_switch.
+// A program can load it as a library instead, and switch it by cupti_client_switch, with settings by cupti_client_set.
+// CUPTI_CLIENT_ATTRIBUTES sets attributes of CUPTI before it records: NUMBER=VALUE, with commas between them.
 // CUPTI_CLIENT_MEMORY=1 adds allocations and releases by kind of memory (MEMORY2 records).
 // CUPTI_CLIENT_NAMES=1 adds counts and times by (mangled) kernel name.
 #define _GNU_SOURCE
@@ -10,7 +11,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 1 << 20, NAMES = 1 << 14, COPY_KINDS = 16, MEMORY_KINDS = 9, POOL_MEMORY = 8, CORRELATION_BITS = 1 << 27 };
+enum { BUFFER_BYTES = 1 << 20, BUFFER_BYTES_MOST = 8 << 20, NAMES = 1 << 14, COPY_KINDS = 16, MEMORY_KINDS = 9, POOL_MEMORY = 8, CORRELATION_BITS = 1 << 27 };
 typedef struct { uint64_t calls, bytes, ns; } total;
 typedef struct { char *text; uint64_t calls, ns; } name_total;
 typedef struct free_buffer { struct free_buffer *next; } free_buffer;
@@ -18,6 +19,18 @@ typedef struct free_buffer { struct free_buffer *next; } free_buffer;
 static int (*next_record)(uint8_t *, size_t, void **);
 static int (*flush_all)(uint32_t);
 static int (*dropped_records)(void *, uint32_t, size_t *);
+static int (*flush_period)(uint32_t);
+static int (*subscribe)(void **, void *, void *);
+static int (*unsubscribe)(void *);
+static int (*enable_callback)(uint32_t, void *, int, uint32_t);
+static int (*enable_domain)(uint32_t, void *, int);
+
+// What cupti_client_set says: bytes of a buffer, CUPTI's own flush period, ms between flushes by a thread of ours, and the subscriber:
+// 0 none, 1 of launches, 2 of all driver functions.
+static size_t buffer_bytes = BUFFER_BYTES;
+static unsigned long period_ms, flush_ms, callbacks;
+static volatile int is_on;
+static void *subscriber;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static free_buffer *free_buffers;
@@ -43,8 +56,9 @@ static void requested(uint8_t **buffer, size_t *size, size_t *max_records) {
   exit_hooked = 1;
   pthread_mutex_unlock(&lock);
   if (hook_exit) atexit(write_totals);
-  *buffer = taken ? (uint8_t *)taken : aligned_alloc(64, BUFFER_BYTES);
-  *size = BUFFER_BYTES;
+  // Of the largest size: what is not used of it takes no memory.
+  *buffer = taken ? (uint8_t *)taken : aligned_alloc(64, BUFFER_BYTES_MOST);
+  *size = buffer_bytes;
   *max_records = 0;
 }
 
@@ -192,6 +206,24 @@ static void write_totals(void) {
 static int (*enable)(int), (*disable)(int);
 static const int client_kinds[] = {KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCPY2, KIND_MEMSET};
 
+static int set_attributes(void *library) {
+  int (*set)(int, size_t *, void *) = (int (*)(int, size_t *, void *))dlsym(library, "cuptiActivitySetAttribute");
+  const char *text = getenv("CUPTI_CLIENT_ATTRIBUTES");
+  while (text && *text) {
+    int attribute, length = 0, status;
+    unsigned long value;
+    if (!set || sscanf(text, "%d=%lu%n", &attribute, &value, &length) != 2) return -1;
+    // Sizes take 8 bytes and switches one; CUPTI refuses what is too large.
+    size_t bytes = sizeof value;
+    uint8_t is_set = value != 0;
+    if ((status = set(attribute, &bytes, &value))) bytes = 1, status = set(attribute, &bytes, &is_set);
+    if (status) return status;
+    text += length;
+    text += *text == ',';
+  }
+  return 0;
+}
+
 // Finds CUPTI and gives it the buffers: 0, CUPTI's error, or -1 for a library that lacks something.
 static int prepare(void) {
   void *library = load_cupti();
@@ -203,6 +235,11 @@ static int prepare(void) {
   next_record = (int (*)(uint8_t *, size_t, void **))dlsym(library, "cuptiActivityGetNextRecord");
   flush_all = (int (*)(uint32_t))dlsym(library, "cuptiActivityFlushAll");
   dropped_records = (int (*)(void *, uint32_t, size_t *))dlsym(library, "cuptiActivityGetNumDroppedRecords");
+  flush_period = (int (*)(uint32_t))dlsym(library, "cuptiActivityFlushPeriod");
+  subscribe = (int (*)(void **, void *, void *))dlsym(library, "cuptiSubscribe");
+  unsubscribe = (int (*)(void *))dlsym(library, "cuptiUnsubscribe");
+  enable_callback = (int (*)(uint32_t, void *, int, uint32_t))dlsym(library, "cuptiEnableCallback");
+  enable_domain = (int (*)(uint32_t, void *, int))dlsym(library, "cuptiEnableDomain");
   if (!get_version || !enable || !disable || !register_callbacks || !next_record || !flush_all) {
     fprintf(stderr, "cupti client: %s lacks a function\n", cupti_path);
     return -1;
@@ -211,12 +248,64 @@ static int prepare(void) {
   want_memory = getenv("CUPTI_CLIENT_MEMORY") != NULL;
   get_version(&version);
   int status = register_callbacks((void *)requested, (void *)completed);
+  if (!status) status = set_attributes(library);
   if (status) fprintf(stderr, "cupti client: %s refused: error %d\n", cupti_path, status);
   return status;
 }
 
-static int enable_all(void) {
+static void called_back(void *user, int domain, uint32_t id, const callback_data *data) {
+  (void)user, (void)domain, (void)id, (void)data;
+}
+
+// Begins or ends the subscription that `callbacks` asks for.
+static int follow_calls(int wanted) {
+  static const uint32_t launches[] = {CBID_LAUNCH, CBID_LAUNCH_PTSZ, CBID_COOPERATIVE, CBID_COOPERATIVE_PTSZ, CBID_LAUNCH_EX, CBID_LAUNCH_EX_PTSZ};
   int status = 0;
+  if (!wanted) {
+    if (subscriber) status = unsubscribe(subscriber);
+    subscriber = NULL;
+    return status;
+  }
+  if ((status = subscribe(&subscriber, (void *)called_back, NULL))) return status;
+  if (callbacks == 2) return enable_domain(1, subscriber, DOMAIN_DRIVER_API);
+  for (size_t i = 0; i < sizeof launches / sizeof *launches && !status; i++) status = enable_callback(1, subscriber, DOMAIN_DRIVER_API, launches[i]);
+  return status;
+}
+
+static void *flush_often(void *unused) {
+  (void)unused;
+  for (;;) {
+    usleep(flush_ms ? flush_ms * 1000 : 20000);
+    if (is_on && flush_ms) flush_all(0);
+  }
+  return NULL;
+}
+
+// While the client is off: buffer=BYTES,period=MS,flush=MS,callbacks=0|1|2; what is not named is as at first. 0, or -3 for other text.
+int cupti_client_set(const char *text) {
+  static int has_thread;
+  pthread_t thread;
+  buffer_bytes = BUFFER_BYTES, period_ms = flush_ms = callbacks = 0;
+  while (*text) {
+    char name[16];
+    unsigned long value;
+    int length = 0;
+    if (sscanf(text, "%15[a-z]=%lu%n", name, &value, &length) != 2) return -3;
+    if (!strcmp(name, "buffer") && value <= BUFFER_BYTES_MOST) buffer_bytes = value;
+    else if (!strcmp(name, "period")) period_ms = value;
+    else if (!strcmp(name, "flush")) flush_ms = value;
+    else if (!strcmp(name, "callbacks") && value <= 2) callbacks = value;
+    else return -3;
+    text += length;
+    text += *text == ',';
+  }
+  if (flush_ms && !has_thread++ && pthread_create(&thread, NULL, flush_often, NULL)) return -3;
+  return 0;
+}
+
+static int enable_all(void) {
+  int status = callbacks ? follow_calls(1) : 0;
+  if (!status && flush_period) status = flush_period(period_ms);
   for (int i = 0; i < 4 && !status; i++) status = enable(client_kinds[i]);
   if (want_memory && !status) status = enable(KIND_MEMORY2);
   if (status) fprintf(stderr, "cupti client: %s refused: error %d\n", cupti_path, status);
@@ -230,29 +319,35 @@ static uint64_t counted(void) {
   return calls;
 }
 
+static int prepared;
+
 // Begins or ends the client in a program that loaded it, from one thread: 0, what prepare() returns, or -2 where
 // it ends without a kernel's record, so that nothing was measured.
-int cupti_client_switch(int is_on) {
-  static int prepared, status;
+int cupti_client_switch(int on) {
+  static int status;
   static uint64_t before;
   if (!prepared++) status = prepare();
   if (status) return status;
-  if (is_on) {
+  if (on) {
     before = counted();
+    is_on = 1;
     return enable_all();
   }
+  is_on = 0;
   int failed = flush_all(1);
   if (!failed && counted() == before) failed = -2;
   for (int i = 0; i < 4; i++) {
     int now = disable(client_kinds[i]);
     if (!failed) failed = now;
   }
-  return failed;
+  int now = follow_calls(0);
+  return failed ? failed : now;
 }
 
 int InitializeInjection(void) {
   static int started;
   if (started++) return 1;
+  prepared = is_on = 1;
   if (!prepare() && !enable_all()) atexit(write_totals);
   return 1;
 }

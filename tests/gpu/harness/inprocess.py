@@ -53,17 +53,12 @@ class Failed(Exception):
     """A program or a session that does not do what it is asked for."""
 
 
-class InProcess:
-    """One traced program, and its session."""
+class Program:
+    """A program that makes steps, and measures blocks of them where it is asked to."""
 
-    def __init__(self, gputrace, command, options, scratch, serial, client=None):
-        self.folder, self.runtime = scratch / f"in-process-{serial}", scratch / f"runtime-{serial}"
-        self.runtime.mkdir(mode=0o700)
-        self.errors = open(scratch / f"in-process-{serial}.err", "w+b")
-        run = [gputrace, "run", "-o", self.folder, *options, "--", *command]
-        env = {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)}
-        self.child = subprocess.Popen([str(part) for part in run], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=env)
-        self.values, self.is_paused, self.client, self.user, self.rest = {}, False, client, None, b""
+    def __init__(self, command, env, errors):
+        self.errors, self.rest = open(errors, "w+b"), b""
+        self.child = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env={**os.environ, **env})
 
     def line(self, limit_s=ANSWER_LIMIT_S):
         until = time.monotonic() + limit_s
@@ -80,6 +75,39 @@ class InProcess:
     def say(self, text):
         self.child.stdin.write(text.encode() + b"\n")
         self.child.stdin.flush()
+
+    def ask(self, order):
+        """Gives an order that is done before the next step."""
+        self.say(order)
+        said = self.line()
+        if said != "DONE":
+            raise Failed(said)
+
+    def block(self, state, steps, ms):
+        """Measures at least so many steps and ms: (steps, ns, each step's ns, each step's processor time)."""
+        self.say(f"measure {steps} {ms} {state}")
+        word, done, ns, *each = self.line().split()
+        assert word == "BLOCK"
+        return int(done), int(ns), *([int(one) for one in part.split(",")] for part in each)
+
+    def end(self):
+        self.child.stdin.close()
+        try:
+            return self.child.wait(60)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            return "hang"
+
+
+class InProcess(Program):
+    """One traced program, and its session."""
+
+    def __init__(self, gputrace, command, options, scratch, serial, client=None):
+        self.folder, self.runtime = scratch / f"in-process-{serial}", scratch / f"runtime-{serial}"
+        self.runtime.mkdir(mode=0o700)
+        run = [gputrace, "run", "-o", self.folder, *options, "--", *command]
+        super().__init__(run, {"XDG_RUNTIME_DIR": str(self.runtime)}, scratch / f"in-process-{serial}.err")
+        self.values, self.is_paused, self.client, self.user = {}, False, client, None
 
     def order(self, questions):
         """Asks the session as `gputrace ctl` does, without starting a process for each question. They are sent together: each is answered when the
@@ -107,10 +135,7 @@ class InProcess:
             return
         for order in [self.user and self.user.format("off"), wanted and wanted.format("on")]:
             if order:
-                self.say(order)
-                said = self.line()
-                if said != "DONE":
-                    raise Failed(said)
+                self.ask(order)
         self.user = wanted
 
     def switch(self, state, settings):
@@ -127,21 +152,6 @@ class InProcess:
         if self.is_paused:
             self.order(["start"])
         self.is_paused = False
-
-    def block(self, state, steps, ms):
-        """Measures at least so many steps and ms: (steps, ns, each step's ns, each step's processor time)."""
-        self.say(f"measure {steps} {ms} {state}")
-        word, done, ns, *each = self.line().split()
-        assert word == "BLOCK"
-        return int(done), int(ns), *([int(one) for one in part.split(",")] for part in each)
-
-    def end(self):
-        self.child.stdin.close()
-        try:
-            return self.child.wait(60)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
-            return "hang"
 
 
 def records_device_times(state, settings):

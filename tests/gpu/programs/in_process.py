@@ -6,6 +6,7 @@ It prints READY once it is warm. Between two steps it looks for a line on stdin:
                              step's time in ns, and each step's processor time of this thread, with commas
     profiler on|off          begins or ends torch.profiler, and prints DONE
     client on|off LIBRARY    begins or ends a CUPTI client (tests/gpu/cupti_client.c), and prints DONE or its error
+    client on:TEXT LIBRARY   the same with settings, as cupti_client_set takes them
 
 small, graph, gpu: as in torch_bench.py. llama: eager decoding with the Llama of transformers (8 layers of 256, random weights), four
 tokens a step. tiny: kernels by the driver's own interface, also on the simulated device; --plant STATE=SHARE makes its steps longer in that
@@ -97,8 +98,10 @@ class Input:
         return line.decode()
 
 
-def client(is_on, library):
-    status = ctypes.CDLL(library).cupti_client_switch(int(is_on))
+def client(word, library):
+    client, settings = ctypes.CDLL(library), word.partition(":")[2]
+    status = client.cupti_client_set(settings.encode()) if word != "off" else 0
+    status = status or client.cupti_client_switch(int(word != "off"))
     return f"cupti client: error {status}" if status else "DONE"
 
 
@@ -124,7 +127,7 @@ def main():
             print("DONE", flush=True)
         elif line.startswith("client "):
             _, word, library = line.split(" ", 2)
-            print(client(word == "on", library), flush=True)
+            print(client(word, library), flush=True)
         else:
             _, steps, ms, state = line.split(" ", 3)
             step(), step()
