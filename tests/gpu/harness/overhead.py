@@ -39,6 +39,7 @@ class Overhead:
         self.broken = {}  # (group, variant): failures; a variant that fails twice is left out.
         self.hard_end = time.monotonic() + 3600
         self.otlp_url = None  # Of a live back end, for the variant that sends to one.
+        self.prefix = []  # Of every program's command.
 
     def groups(self, wanted, peers, only=None):
         """The measuring plan, without what this machine cannot run, and of the variants only those that are asked for."""
@@ -71,6 +72,7 @@ class Overhead:
 
     def start(self, variant, command):
         """One waiting process of a variant."""
+        command = [*self.prefix, *command]
         self.serial += 1
         folder = self.scratch / f"{self.serial:04}-{re.sub('[^a-z]+', '-', variant)}"
         traces, env = self.scratch / f"{self.serial:04}-trace", {}
