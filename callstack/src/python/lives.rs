@@ -8,8 +8,9 @@
 //! *Numbers* distinguish the lives at one address, in a table of all addresses that were seen
 //! ([`Lives::of`]). *Ends* are counted by a few bits of the address ([`ends_near`]), for the
 //! fingerprint of a stack: the same addresses with the same counts are the same code objects, since a
-//! count only rises. (While none has ended, an instruction's address says in which one it lies.) An end also changes the fingerprints of stacks with neighbouring code objects.
-//! Those stacks are then looked up by the numbers, which did not change.
+//! count only rises. (While none has ended, an instruction's address says in which one it lies.) An end
+//! also changes the fingerprints of stacks with neighbouring code objects. Those stacks are then looked up
+//! by the numbers, which did not change.
 //!
 //! A count that is read includes every earlier end, in whatever order memory is seen:
 //!

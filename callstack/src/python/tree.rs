@@ -123,7 +123,8 @@ pub fn find<M: Memory>(
 /// What was seen of a tree: its size, its root, and a fingerprint of everything that the root points to. Of
 /// trees that are there at one time only one has these values. Trees that lived at different times may have
 /// the same ones, since the root and the children of a freed tree may have been at the same addresses. So
-/// what was seen in a search without result proves nothing about a variable that was found. Zeros are the value of no tree.
+/// what was seen in a search without result proves nothing about a variable that was found. Zeros
+/// are the value of no tree.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SeenTree {
     variables: u64,

@@ -3,8 +3,8 @@
 //! Most launches are like the last ones: all of them is recorded, or they are only counted, and their
 //! kernel was launched on that stream before; or the session is paused. Their steps are here, and run
 //! through few lines of code: between two launches a program runs through more than a core's caches hold.
-//! Any other launch takes the steps of [`steps`]. What is rare is inlined too: a function that is not gets its arguments in memory, and
-//! they would be there from the beginning.
+//! Any other launch takes the steps of [`steps`]. What is rare is inlined too: a function that is not gets
+//! its arguments in memory, and they would be there from the beginning.
 
 use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::session;
