@@ -84,11 +84,17 @@ fn finish(hook: Hook, at: At, status: Status, launch: impl LaunchCall) -> Status
     status
 }
 
+/// The hook's own time until now, less that of the call that was made between the two readings.
+#[inline(always)]
+fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
+    start_ticks.wrapping_sub(hook.first_ticks) + clock::now().wrapping_sub(end_ticks)
+}
+
 /// The steps around a launch of a paused session, outside of captures: it is counted. It reads no clock,
 /// unless its own cost is measured.
 #[inline(always)]
 fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
-    let Hook { session, state, is_sampled, first_ticks, .. } = hook;
+    let Hook { session, state, is_sampled, .. } = hook;
     let start_ticks = clock::now_if(is_sampled);
     let status = launch.call();
     let end_ticks = clock::now_if(is_sampled);
@@ -103,8 +109,7 @@ fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
     }
     session.count(Counter::PausedLaunches, 1);
     if is_sampled {
-        let own = start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
-        hook.cost(own, None, status);
+        hook.cost(own_ticks(hook, start_ticks, end_ticks), None, status);
     }
     status
 }
@@ -153,7 +158,7 @@ fn plain(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status
 /// The steps around a launch that is only counted. It reads no clock, unless its own cost is measured.
 #[inline(always)]
 fn counted(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status {
-    let Hook { session, slot, state, is_sampled, first_ticks, .. } = hook;
+    let Hook { session, slot, state, is_sampled, .. } = hook;
     slot.expect_count();
     let bucket = tables.bucket_of(slot, launched(hook, launch));
     bucket.expect_to_add();
@@ -178,8 +183,8 @@ fn counted(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Stat
         pause::mark_counted(session, slot, function, CudaSlot::of(slot).correlation.get());
     }
     if is_sampled {
-        let own = start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
-        hook.cost(own, Some((state, end_ticks.wrapping_sub(start_ticks))), status);
+        let recorded = Some((state, end_ticks.wrapping_sub(start_ticks)));
+        hook.cost(own_ticks(hook, start_ticks, end_ticks), recorded, status);
     }
     status
 }
