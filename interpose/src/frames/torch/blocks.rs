@@ -11,10 +11,14 @@
 //! PyTorch's function is found by [`mapped_images`], or else in the loader's list, once per call site. The
 //! allocator of the host's memory calls the same function, while PyTorch's profiler runs; these calls are
 //! passed on only.
+//!
+//! Every program with PyTorch calls this function for every block, whether or not blocks are asked for, and
+//! its caches hold other things meanwhile. Where they are not, a known call site goes straight on to PyTorch's
+//! function, through one line of data ([`Direct`]).
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use gputrace_producer::session::{self, Session};
 use gputrace_producer::stderr::{self, KeepErrno};
@@ -22,7 +26,7 @@ use gputrace_producer::{clock, thread};
 use gputrace_wire::block::{Block, Blocks};
 use gputrace_wire::counter::Counter;
 
-use super::call_sites::CallSites;
+use super::call_sites::{CallSites, Direct};
 use crate::process::settings;
 use crate::symbols::{libc_symbols, mapped_images};
 use crate::table::tables;
@@ -35,17 +39,17 @@ pub const SYMBOL: &CStr = c"_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6Device
 const CUDA: u8 = 1;
 
 static CALL_SITES: CallSites = CallSites::new();
+/// Its switch says whether blocks are requested.
+static DIRECT: Direct = Direct::new();
 
 /// Searches for PyTorch's function that found none. After so many of them a call site gets none for good.
 const FAILED_SEARCHES_MAX: u32 = 8;
 static FAILED_SEARCHES: AtomicU32 = AtomicU32::new(0);
 
-static ARE_REQUESTED: AtomicBool = AtomicBool::new(false);
-
 /// Called at a session's start: reads whether blocks are requested.
 pub fn begin_session(session: &'static Session) {
     let asked = settings::get(settings::MEMORY).is_some_and(|value| value == c"blocks");
-    ARE_REQUESTED.store(asked, Ordering::Relaxed);
+    DIRECT.turn(asked, Ordering::Relaxed);
     if asked {
         note(session, Blocks { is_on: true, ticks: 0 });
     }
@@ -53,21 +57,21 @@ pub fn begin_session(session: &'static Session) {
 
 /// Whether blocks are requested, from now on. Called by the service thread only.
 pub fn request(session: &'static Session, asked: bool) {
-    if ARE_REQUESTED.load(Ordering::Relaxed) == asked {
+    if are_requested() == asked {
         return;
     }
     if asked {
         // Blocks that are recorded from here on have later times than the note.
         note(session, Blocks { is_on: true, ticks: clock::now() });
-        ARE_REQUESTED.store(true, Ordering::Release);
+        DIRECT.turn(true, Ordering::Release);
     } else {
-        ARE_REQUESTED.store(false, Ordering::Relaxed);
+        DIRECT.turn(false, Ordering::Relaxed);
         note(session, Blocks { is_on: false, ticks: clock::now() });
     }
 }
 
 pub fn are_requested() -> bool {
-    ARE_REQUESTED.load(Ordering::Relaxed)
+    DIRECT.is_off(Ordering::Relaxed)
 }
 
 fn note(session: &'static Session, blocks: Blocks) {
@@ -81,6 +85,26 @@ fn note(session: &'static Session, blocks: Blocks) {
 pub unsafe extern "C" fn report_memory_usage() {
     naked_asm!(
         ".cfi_startproc",
+        // Where the call sites are not off, a known one goes straight on. No argument is in these registers.
+        "lea r11, [rip + {direct}]",
+        "cmp qword ptr [r11], 0",
+        "jne 3f",
+        "mov rax, [rsp]",
+        "cmp rax, [r11 + 16]",
+        "je 2f",
+        "cmp rax, [r11 + 24]",
+        "je 2f",
+        "cmp rax, [r11 + 32]",
+        "je 2f",
+        "cmp rax, [r11 + 40]",
+        "je 2f",
+        "cmp rax, [r11 + 48]",
+        "je 2f",
+        "cmp rax, [r11 + 56]",
+        "jne 3f",
+        "2:",
+        "jmp [r11 + 8]",
+        "3:",
         // All registers that hold the arguments; there are none in floating point. Five keep the stack
         // aligned.
         "push rdi",
@@ -100,6 +124,7 @@ pub unsafe extern "C" fn report_memory_usage() {
         ".cfi_def_cfa_offset 8",
         "jmp r11",
         ".cfi_endproc",
+        direct = sym DIRECT,
         begin = sym begin,
     )
 }
@@ -116,7 +141,7 @@ unsafe extern "C" fn begin(
     let _errno = KeepErrno::new();
     let [kind, number, ..] = device.to_le_bytes();
     if kind == CUDA
-        && ARE_REQUESTED.load(Ordering::Acquire)
+        && DIRECT.is_off(Ordering::Acquire)
         && let Some(session) = session::current()
     {
         let device = number.into();
@@ -160,6 +185,7 @@ fn first_sight(caller: *const c_void) -> *const c_void {
     // Another search may find it: the loader may have been changing its list.
     if found != nothing as *mut c_void || FAILED_SEARCHES.load(Ordering::Relaxed) >= FAILED_SEARCHES_MAX {
         CALL_SITES.keep(caller, found);
+        DIRECT.keep(caller, found);
     }
     found
 }

@@ -3,7 +3,7 @@
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// There are a few in PyTorch's libraries. Sites beyond this limit are looked up at each call.
 const CALL_SITES_MAX: usize = 16;
@@ -54,5 +54,62 @@ impl CallSites {
                 Err(_) => {}
             }
         }
+    }
+}
+
+/// Call sites that all go on to one function, in a cache line that a naked function reads by these offsets.
+#[repr(C, align(64))]
+pub struct Direct {
+    /// Whether calls go the long way instead.
+    is_off: AtomicU64,
+    original: AtomicPtr<c_void>,
+    callers: [AtomicPtr<c_void>; 6],
+}
+
+impl Direct {
+    pub const fn new() -> Direct {
+        Direct {
+            is_off: AtomicU64::new(0),
+            original: AtomicPtr::new(null_mut()),
+            callers: [const { AtomicPtr::new(null_mut()) }; 6],
+        }
+    }
+
+    pub fn is_off(&self, order: Ordering) -> bool {
+        self.is_off.load(order) != 0
+    }
+
+    pub fn turn(&self, is_off: bool, order: Ordering) {
+        self.is_off.store(is_off.into(), order);
+    }
+
+    /// Keeps a call site, if it goes on to the same function as the first one and there is room.
+    pub fn keep(&self, caller: *const c_void, original: *mut c_void) {
+        let (free, exchange) = (null_mut(), (Ordering::AcqRel, Ordering::Acquire));
+        let claims = |place: &AtomicPtr<c_void>, wanted| {
+            let claimed = place.compare_exchange(free, wanted, exchange.0, exchange.1);
+            claimed.map_or_else(|found| found == wanted, |_| true)
+        };
+        // The function is stored before any call site that leads to it.
+        if claims(&self.original, original) {
+            let _ = self.callers.iter().any(|place| claims(place, caller.cast_mut()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn direct_call_sites_are_those_of_the_first_function() {
+        let direct = Direct::new();
+        let at = |address: usize| core::ptr::without_provenance_mut::<c_void>(address);
+        for (caller, original) in [(1, 100), (2, 200), (1, 100), (3, 100), (4, 100), (5, 100), (6, 100), (7, 100), (8, 100)] {
+            direct.keep(at(caller), at(original));
+        }
+        assert_eq!(direct.original.into_inner(), at(100));
+        let callers = direct.callers.map(|caller| caller.into_inner().addr());
+        assert_eq!(callers, [1, 3, 4, 5, 6, 7], "not of the other function, and no more than there is room for");
     }
 }
