@@ -19,7 +19,8 @@ pub enum Recording {
     On = 0,
     /// They are counted, and marked in the ring: device records may still come.
     Marked = 1,
-    /// They are counted.
+    /// They are counted. So they are, in the word, by the number 3 too: see
+    /// [`HookState::counts_under_way`].
     Off = 2,
 }
 
@@ -49,6 +50,7 @@ pub enum Launches {
 pub struct HookState(u32);
 
 const RECORDING: u32 = 3;
+const OFF_FROM_BEGIN: u32 = 3;
 const COUNTS_LAUNCHES: u32 = 4;
 const TIMING_SHIFT: u32 = 3;
 const TIMING: u32 = 3 << TIMING_SHIFT;
@@ -124,7 +126,19 @@ impl HookState {
     /// Whether the session is paused, and no range depends on a launch made now.
     #[inline(always)]
     pub fn passes_over_launches(self) -> bool {
-        self.0 & (RECORDING | COUNTS_LAUNCHES) == Recording::Off as u32
+        self.0 & (RECORDING | COUNTS_LAUNCHES) & !1 == Recording::Off as u32
+    }
+
+    /// Whether the session has been paused from its begin, and counts the calls that are under way.
+    #[inline(always)]
+    pub fn counts_under_way(self) -> bool {
+        self.0 & RECORDING == OFF_FROM_BEGIN
+    }
+
+    /// Paused, as a session begins.
+    #[must_use]
+    pub fn paused_from_begin(self) -> HookState {
+        HookState(self.0 | OFF_FROM_BEGIN)
     }
 
     /// Whether a launch made now is only counted, and its hook does nothing else.
@@ -217,6 +231,10 @@ mod tests {
         let state = state.with_counts_launches(false).with_frames(Frames { python: true, native: true });
         assert!(!state.passes_over_launches());
         assert_eq!(state.with_recording(Recording::On).to_word(), 0);
+        let begun = state.paused_from_begin();
+        assert!(begun.recording() == Recording::Off && begun.passes_over_launches());
+        assert!(begun.counts_under_way() && !begun.with_recording(Recording::Off).counts_under_way());
+        assert!(!begun.with_counts_launches(true).passes_over_launches());
         let with_transfers = state.with_times_transfers(true).with_timing(Timing::Off).in_window(3);
         assert!(
             with_transfers.times_transfers() && !with_transfers.with_times_transfers(false).times_transfers()

@@ -270,6 +270,18 @@ impl Session {
         self.change_hooks(|state| state.with_recording(recording));
     }
 
+    /// Called before the session's first call, if it begins paused.
+    pub fn begin_paused(&self) {
+        self.change_hooks(HookState::paused_from_begin);
+    }
+
+    /// If the session has been paused from its begin, it goes on to be so, but counts no calls under way.
+    pub fn count_no_calls_under_way(&self) {
+        self.change_hooks(|state| {
+            if state.counts_under_way() { state.with_recording(Recording::Off) } else { state }
+        });
+    }
+
     /// Called by whoever switches device times: one thread at a time.
     pub fn set_timing(&self, timing: Timing) {
         self.change_hooks(|state| state.with_timing(timing));

@@ -103,6 +103,38 @@ fn session_that_starts_paused_records_from_the_start_on() {
     assert_eq!(report["kernels"][0]["name"], "first_kernel");
 }
 
+/// CUPTI calls back at launches from the first start on, which comes while the thread is inside of a call.
+#[test]
+fn calls_after_a_start_in_the_middle_of_one_have_their_own_times() {
+    let folder = Folder::new();
+    let program = compiled("under_way", Link::Driver);
+    let mut session = Session::run(&folder, &["--start-paused"], program, &[]);
+    assert_eq!(session.line(), "ready");
+    sleep(Duration::from_millis(100));
+    switch(&session, "start");
+    sleep(Duration::from_millis(200));
+    session.release();
+    let own: Vec<u64> = session.line().split(' ').map(|number| number.parse().unwrap()).collect();
+    let (status, stderr) = session.end();
+    assert!(status.success(), "{stderr}");
+    let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0);
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let ([launches, _, copies, ..], [paused_launches, _, paused_copies, ..]) =
+        (recorded(&report), paused(&report));
+    assert_eq!(own, [launches + paused_launches, copies + paused_copies]);
+    assert!(launches > 40 && paused_launches > 20, "{launches} {paused_launches}");
+    assert_eq!((count(&report, "timed_operations"), count(&report, "device_only")), (launches + copies, 0));
+    // A time of another launch would make a short kernel long.
+    let times = |name: &str| {
+        let kernels = report["kernels"].as_array().unwrap();
+        let kernel = kernels.iter().find(|kernel| kernel["name"] == name).unwrap();
+        (count(kernel, "timed_calls"), count(kernel, "max_ns"), count(kernel, "min_ns"))
+    };
+    let (long, short) = (times("long_kernel"), times("first_kernel"));
+    assert_eq!((long.1, long.2), (10_000_000, 10_000_000), "{long:?}");
+    assert!(short.1 < 1_000_000 && short.0 + long.0 == launches, "{short:?} {long:?}");
+}
+
 #[test]
 fn paused_session_without_a_start_counts_only() {
     let folder = Folder::new();

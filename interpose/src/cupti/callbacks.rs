@@ -92,22 +92,26 @@ unsafe extern "C" fn dispatch(
     }
 }
 
-/// Enables the tracer's callbacks. An older library knows fewer functions: an id that it refuses belongs to
+/// Enables the tracer's callbacks of driver functions. An older library knows fewer functions: an id that it refuses belongs to
 /// a function that cannot be called.
 ///
 /// On driver 580 CUPTI 11.8 calls back for copies and never for launches, whether enabled by id or for the
 /// whole domain (measured). The collector then joins launches by name and order.
-pub fn enable_for_tracer(root: &Root) {
+pub fn enable_launches(root: &Root) {
     let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
     for id in launches::ids() {
         // SAFETY: the one real subscription.
         let result = unsafe { (root.api.enable_callback)(1, root.subscriber(), domain, id) };
         OF_TRACER.set(domain.0, id, result == CUptiResult::CUPTI_SUCCESS);
     }
+}
+
+/// Enables the tracer's callbacks of graphs that are made.
+pub fn enable_graphs(root: &Root) {
     let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE;
     let of_nodes = root.api.get_graph_node_id.map(|_| NODE_CREATED);
     for id in of_nodes.into_iter().chain([EXECUTABLE_CREATED]) {
-        // SAFETY: as above.
+        // SAFETY: the one real subscription.
         let result = unsafe { (root.api.enable_callback)(1, root.subscriber(), domain, id) };
         OF_TRACER.set(domain.0, id, result == CUptiResult::CUPTI_SUCCESS);
     }

@@ -13,7 +13,9 @@ use gputrace_wire::windows::{DeviceTimesMode, Windows};
 
 use super::root::{self, Root};
 use super::switching::Switching;
-use super::{callbacks, graph_times, guest, kinds, library, old_torch, pause, records, returned, windows};
+use super::{
+    callbacks, graph_times, guest, kinds, launches, library, old_torch, pause, records, returned, windows,
+};
 use crate::hook::saving;
 use crate::process::settings;
 use crate::symbols::originals;
@@ -30,6 +32,13 @@ const TURNS_COUNTING: u32 = 5;
 
 /// Starts collecting device records, or reports why it cannot.
 pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, simulated: bool) {
+    begin(session, tables, driver_version, simulated);
+    if root::of_tracer().is_none() {
+        session.count_no_calls_under_way();
+    }
+}
+
+fn begin(session: &'static Session, tables: &Tables, driver_version: c_int, simulated: bool) {
     let budget = settings::budget();
     let mode = match (asked_mode(), budget) {
         (DeviceTimesMode::Full, Some(_)) => DeviceTimesMode::Windows(Windows::USUAL),
@@ -129,10 +138,14 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         CUptiResult::CUPTI_ERROR_OUT_OF_MEMORY => return Err("no memory for CUPTI's buffers".into()),
         error => return undo("registering buffers", error),
     }
-    callbacks::enable_for_tracer(root);
-    // A session that begins paused needs no records yet.
-    if session.recording() == Recording::On
-        && session.timing() == Timing::On
+    callbacks::enable_graphs(root);
+    // A session that begins paused needs no records yet, and callbacks only for records.
+    let (is_recording, has_windows) = (session.recording() == Recording::On, session.timing() != Timing::On);
+    if is_recording || has_windows || guest::is_present() {
+        launches::turn_on(root);
+    }
+    if is_recording
+        && !has_windows
         && let Err(error) = kinds::request_base(root)
     {
         kinds::withdraw_all(root, kinds::Requester::Base);

@@ -17,7 +17,7 @@ use gputrace_producer::thread;
 
 use super::graph_state::{self, State};
 use super::root::{self, Root};
-use super::whole_kind;
+use super::{launches, whole_kind};
 
 /// The longest wait of a thread that makes a graph for a moment without a graph launch.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -34,6 +34,10 @@ pub fn begins() -> Making {
         let (before, after) = graph_state::update(State::begin_graph);
         before != after
     });
+    // Other threads' launches meanwhile may have records. The callbacks say of which calls these are.
+    if with_kind.is_some() {
+        launches::turn_on_soon();
+    }
     let is_applied = with_kind.is_some_and(|root| whole_kind::apply(root, PATIENCE));
     // The kind stays on until the last graph is made. Only a guest switches it off earlier, which forbids
     // graph-level timing.

@@ -13,8 +13,8 @@
 //! reader of the trace leaves out the records of all calls that were not recorded. The kinds of whole graphs,
 //! copies and fills never go off: CUPTI crashes where the first is switched while graphs exist, and where
 //! those of kernels and copies are switched together ([`super::kinds`], `scripts/bench-cupti-switch`).
-//! Their records go on, so these calls are marked also while the session is off. The launch callbacks stay
-//! on: a thread that is inside a call as its callback goes off or on gets that call's correlation id for all
+//! Their records go on, so these calls are marked also while the session is off. The launch callbacks, which
+//! go on with the first recorded call ([`under_way`](crate::hook::under_way)), stay on: a thread that is inside a call as its callback goes off or on gets that call's correlation id for all
 //! its later calls too (seen with CUPTI 13.0).
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -28,13 +28,16 @@ use gputrace_wire::run_settings::TimesSetting;
 use super::base_kinds::{turn_off, turn_on};
 use super::root::{self, Root};
 use super::switching::Switching;
-use super::windows;
+use super::{launches, windows};
 use crate::hook::beginning;
 use crate::hook::capture::Switch;
 
 /// Turns of the service thread between the last recorded call and the switch of CUPTI's kinds. What was
 /// launched before it has mostly ended by then.
 const TURNS_MARKED: u32 = 3;
+/// How long a turn of the service thread waits for a moment without a call under way. The next turn does it
+/// again.
+const PATIENCE_NS: u64 = 20_000_000;
 
 /// The generation of the session of which it is written that it began paused.
 static NOTED_FOR: AtomicU32 = AtomicU32::new(0);
@@ -56,10 +59,12 @@ pub static SWITCH: Switch = Switch { record: record_now, pause: pause_now };
 /// Makes the process record from the calling thread's next call on.
 fn record_now(session: &'static Session) {
     match Switching::take() {
-        Some(_switching) => {
+        Some(switching) => {
             forget_late();
             note_begin(session);
-            go_on(session, root::of_tracer());
+            if !go_on(session, root::of_tracer(), &switching, Switching::WAIT_NS) {
+                LATE.store(LATE_ON, Ordering::Release);
+            }
         }
         None => LATE.store(LATE_ON, Ordering::Release),
     }
@@ -98,20 +103,22 @@ fn note_begin(session: &'static Session) {
 /// A turn of the service thread. `root`: CUPTI, where device times are recorded.
 pub fn turn(session: &'static Session, root: Option<&Root>) {
     // A hook that switches now is done by the next turn.
-    let Some(_switching) = Switching::try_take() else { return };
+    let Some(switching) = Switching::try_take() else { return };
     note_begin(session);
-    match LATE.swap(0, Ordering::Acquire) {
-        LATE_ON => drop(go_on(session, root)),
-        LATE_OFF if session.recording() == Recording::On => drop(pause(session, root)),
-        _ => {}
-    }
+    let go_on = || go_on(session, root, &switching, PATIENCE_NS);
     if beginning::delay_is_over(session) {
-        go_on(session, root);
+        LATE.store(LATE_ON, Ordering::Relaxed);
     }
     let control = session.control();
     // SYNC: pairs with the collector's Release store.
     let wanted = control.recording_wanted.load(Ordering::Acquire);
     let done = control.recording_done.load(Ordering::Relaxed);
+    match LATE.swap(0, Ordering::Acquire) {
+        // An order that has not been followed yet is younger.
+        LATE_ON if wanted == done && !go_on() => LATE.store(LATE_ON, Ordering::Release),
+        LATE_OFF if session.recording() == Recording::On => drop(pause(session, root)),
+        _ => {}
+    }
     if wanted == done {
         // What a hook has begun.
         if session.recording() == Recording::Marked {
@@ -119,7 +126,7 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
         }
         return beginning::report(session, done != 0);
     }
-    let is_done = if wanted & 1 == 1 { pause(session, root) } else { go_on(session, root) };
+    let is_done = if wanted & 1 == 1 { pause(session, root) } else { go_on() };
     beginning::report(session, is_done || done != 0);
     if is_done {
         // SYNC: pairs with the collector's Acquire load: it sees the report of this order.
@@ -221,9 +228,11 @@ fn pause(session: &'static Session, root: Option<&Root>) -> bool {
     true
 }
 
-fn go_on(session: &'static Session, root: Option<&Root>) -> bool {
+/// False if calls have been under way for all of the patience, so that CUPTI cannot call back at launches yet.
+fn go_on(session: &'static Session, root: Option<&Root>, switching: &Switching, patience_ns: u64) -> bool {
     match (session.recording(), root) {
         (Recording::On, _) => return true,
+        (_, Some(root)) if !launches::turn_on_between_calls(root, switching, patience_ns) => return false,
         _ if session.timing() == Timing::Off => {}
         (Recording::Off, Some(root)) => {
             session.set_recording(Recording::Marked);

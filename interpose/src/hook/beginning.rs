@@ -12,7 +12,7 @@ use gputrace_producer::session::Session;
 use gputrace_producer::{clock, stderr};
 use gputrace_wire::reported::{Reported, Why};
 
-use crate::hook::capture;
+use crate::hook::{capture, under_way};
 use crate::process::settings;
 
 /// The [`Why`] with which the session began, of [`Why::Started`], [`Why::StartPaused`] and [`Why::Delay`].
@@ -46,8 +46,9 @@ pub fn begin_session(session: &Session) {
         began = Why::StartPaused;
     }
     BEGAN.store(began as u8, Ordering::Relaxed);
+    under_way::begin_session();
     if capture::begin_session(session) || began != Why::Started {
-        session.set_recording(Recording::Off);
+        session.begin_paused();
     }
 }
 

@@ -17,6 +17,7 @@ use crate::hook::captures;
 use crate::hook::description::{Context, Description};
 use crate::hook::pause::{self, At};
 use crate::hook::steps::{self, DriverCall, Hook, WithoutSession};
+use crate::hook::under_way;
 use crate::symbols::driver::{Handle, SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
@@ -95,9 +96,15 @@ fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
 #[inline(always)]
 fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
     let Hook { session, state, is_sampled, .. } = hook;
+    if state.counts_under_way() {
+        under_way::begins();
+    }
     let start_ticks = clock::now_if(is_sampled);
     let status = launch.call();
     let end_ticks = clock::now_if(is_sampled);
+    if state.counts_under_way() {
+        under_way::ends();
+    }
     if status != SUCCESS || session.hook_state() != state {
         rare();
         // It is recorded as it failed, or marked as CUPTI may deliver a record of it. It has no duration, and

@@ -20,7 +20,7 @@ use gputrace_wire::counter::Counter;
 
 use crate::hook::description::{Context, Description, On};
 use crate::hook::pause::At;
-use crate::hook::{calibration, capture, captures, nodes, pause, saving};
+use crate::hook::{calibration, capture, captures, nodes, pause, saving, under_way};
 use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
@@ -100,9 +100,13 @@ pub fn call(hook: Hook, original: impl DriverCall) -> (At, Status) {
     if let Some(tables) = tables::of(session) {
         tables.expect(slot, state);
     }
+    let is_counted = state.counts_under_way() && under_way::begins_if_recorded(entry);
     let start_ticks = clock::now();
     let status = original.call();
     let duration_ticks = clock::now().wrapping_sub(start_ticks);
+    if is_counted {
+        under_way::ends();
+    }
     if ends_range {
         capture::last_launch_returned();
     }

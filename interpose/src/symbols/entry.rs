@@ -33,6 +33,12 @@ pub struct Entry {
 const _: () = assert!(size_of::<Entry>() == 64);
 
 impl Entry {
+    /// Whether its work makes device records.
+    pub fn makes_records(&self) -> bool {
+        let launch = self.base.starts_with("cuLaunch") && !self.base.starts_with("cuLaunchHostFunc");
+        launch || ["cuGraphLaunch", "cuMemcpy", "cuMemset"].iter().any(|prefix| self.base.starts_with(prefix))
+    }
+
     pub fn name(&self) -> &'static str {
         self.symbol.get(..self.symbol.len() - 1).unwrap_or_default()
     }

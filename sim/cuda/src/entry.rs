@@ -3,6 +3,7 @@
 use gputrace_sim::error::{Code, Result};
 use gputrace_sim::interface::CallEvent;
 use gputrace_sim::{activity, calls, context, failure, status, stream, world};
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 
 /// One exported function.
@@ -67,7 +68,9 @@ pub fn run(entry: &'static Export, parameters: *const c_void, body: impl FnOnce(
     // SAFETY: the C library's pointer to the calling thread's errno, valid as long as the thread is.
     let (errno, kept) = unsafe { (libc::__errno_location(), *libc::__errno_location()) };
     let answer = if status::read() == status::INITIALISED {
-        number(body(&call))
+        let answer = number(body(&call));
+        note_end(entry);
+        answer
     } else {
         let mut body = Some(body);
         watched(entry, parameters, &mut || body.take().map_or(0, |body| number(body(&call))))
@@ -98,7 +101,23 @@ fn watched(entry: &'static Export, parameters: *const c_void, body: &mut dyn FnM
     if status & status::CALLBACKS != 0 && calls::enabled(entry.cbid) {
         return with_callbacks(entry, parameters, &mut work);
     }
-    work()
+    let answer = work();
+    note_end(entry);
+    answer
+}
+
+thread_local! {
+    /// The correlation id that all callbacks of the thread have from now on; 0 for the calls' own.
+    static STUCK: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A call without callbacks returns. If they have gone on meanwhile, the thread keeps the call's id: so does
+/// CUPTI 13.0.
+#[inline(always)]
+fn note_end(entry: &Export) {
+    if status::read() & status::CALLBACKS != 0 && calls::enabled(entry.cbid) {
+        STUCK.set(activity::correlation().max(1));
+    }
 }
 
 /// Which word of a launch's arguments is the function.
@@ -130,7 +149,10 @@ fn with_callbacks(entry: &'static Export, parameters: *const c_void, work: &mut 
         symbol_name: symbol,
         context,
         context_uid: uid,
-        correlation: activity::correlation(),
+        correlation: match STUCK.get() {
+            0 => activity::correlation(),
+            stuck => stuck,
+        },
         shared: &mut shared,
     };
     calls::deliver(&event);

@@ -105,11 +105,17 @@ mod tests {
     fn direct_call_sites_are_those_of_the_first_function() {
         let direct = Direct::new();
         let at = |address: usize| core::ptr::without_provenance_mut::<c_void>(address);
-        for (caller, original) in [(1, 100), (2, 200), (1, 100), (3, 100), (4, 100), (5, 100), (6, 100), (7, 100), (8, 100)] {
+        for (caller, original) in
+            [(1, 100), (2, 200), (1, 100), (3, 100), (4, 100), (5, 100), (6, 100), (7, 100), (8, 100)]
+        {
             direct.keep(at(caller), at(original));
         }
         assert_eq!(direct.original.into_inner(), at(100));
         let callers = direct.callers.map(|caller| caller.into_inner().addr());
-        assert_eq!(callers, [1, 3, 4, 5, 6, 7], "not of the other function, and no more than there is room for");
+        assert_eq!(
+            callers,
+            [1, 3, 4, 5, 6, 7],
+            "not of the other function, and no more than there is room for"
+        );
     }
 }
