@@ -92,19 +92,16 @@ fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
 }
 
 /// The steps around a launch of a paused session, outside of captures: it is counted. It reads no clock,
-/// unless its own cost is measured.
+/// unless its own cost is measured. That it is under way matters only until the session first goes on, but to
+/// ask for that takes more code than to count it.
 #[inline(always)]
 fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
     let Hook { session, state, is_sampled, .. } = hook;
-    if state.counts_under_way() {
-        under_way::begins();
-    }
+    under_way::begins();
     let start_ticks = clock::now_if(is_sampled);
     let status = launch.call();
     let end_ticks = clock::now_if(is_sampled);
-    if state.counts_under_way() {
-        under_way::ends();
-    }
+    under_way::ends();
     if status != SUCCESS || session.hook_state() != state {
         rare();
         // It is recorded as it failed, or marked as CUPTI may deliver a record of it. It has no duration, and

@@ -4,7 +4,8 @@
 //! launch some 0.4 µs. But a thread that is inside a call as that call's callback goes on gets the call's
 //! correlation id for all its later calls too (seen with CUPTI 13.0). So until then such calls are counted
 //! ([`HookState::counts_under_way`](gputrace_producer::hook_state::HookState::counts_under_way)), and the
-//! callbacks go on at a moment without any. A call that comes in that moment waits.
+//! callbacks go on at a moment without any. A call that comes in that moment waits. Launches are counted in
+//! every pause.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -39,7 +39,7 @@ class Overhead:
         self.broken = {}  # (group, variant): failures; a variant that fails twice is left out.
         self.hard_end = time.monotonic() + 3600
         self.otlp_url = None  # Of a live back end, for the variant that sends to one.
-        self.prefix = []  # Of every program's command.
+        self.prefix, self.env = [], {}  # Of every program's command.
 
     def groups(self, wanted, peers, only=None):
         """The measuring plan, without what this machine cannot run, and of the variants only those that are asked for."""
@@ -98,7 +98,7 @@ class Overhead:
             command = [*command, "--profiler", variant[9:]]
         elif variant == "nsys":
             command = [machine.nsys(), "profile", "-t", "cuda", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o", f"{folder}-nsys", *command]
-        gated = Gated(variant, command, env, folder)
+        gated = Gated(variant, command, {**self.env, **env}, folder)
         gated.traces = traces
         return gated
 

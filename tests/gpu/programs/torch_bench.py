@@ -2,7 +2,8 @@
 
 small: an eager training step of about 640 launches, launch-bound. graph: a CUDA graph of 300 nodes. gpu: a GPU-bound
 step. Prints `RESULT name=v1,v2,…`, one value a repeat, in milliseconds a step or replay. Each repeat is a turn, where turns
-are given (tests/gpu/harness/gate.py).
+are given (tests/gpu/harness/gate.py); all is warm before the first. BENCH_CORES=FIRST,SECOND,OTHERS… puts the thread of the program, that of
+its backward passes and all others on cores of their own from then on.
 """
 import argparse
 import os
@@ -96,10 +97,29 @@ def profiler():
     return torch.profiler.profile(activities=chosen)
 
 
-def measure(name, turns):
-    make, warm_up, calls = WORKLOADS[name]
+def prepare(name):
+    """A workload, warm."""
+    make, warm_up, _ = WORKLOADS[name]
     call = make()
     for _ in range(warm_up):
+        call()
+    torch.cuda.synchronize()
+    return call
+
+
+def pin(cores):
+    first, second, *others = (int(core) for core in cores.split(","))
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/comm", encoding="utf-8") as name:
+            is_backward = name.read().startswith("pt_autograd")
+        wanted = {first} if int(thread) == os.getpid() else {second} if is_backward else set(others)
+        os.sched_setaffinity(int(thread), wanted)
+
+
+def measure(name, call, turns):
+    _, warm_up, calls = WORKLOADS[name]
+    # What others used of the device meanwhile may have cooled it.
+    for _ in range(min(2, warm_up)):
         call()
     torch.cuda.synchronize()
     running = profiler() if options.profiler != "none" else None
@@ -123,8 +143,11 @@ def measure(name, turns):
 
 torch.manual_seed(0)
 if options:
+    prepared = {name: prepare(name) for name in options.workloads.split(",")}
     turns = Turns()
-    for workload in options.workloads.split(","):
-        measure(workload, turns)
+    if os.environ.get("BENCH_CORES"):
+        pin(os.environ["BENCH_CORES"])
+    for workload, call in prepared.items():
+        measure(workload, call, turns)
     # To end, and to write what a tracer writes then, is a turn too.
     turns.next()
