@@ -16,6 +16,7 @@ from . import machine
 from .gate import Gated
 
 PROCESSES_WAITING = 24  # Python processes that have imported PyTorch at one time: about half a gigabyte each.
+WAITING_WITH_MUCH_MEMORY = 6  # Of the device: the GPU-bound step takes some ten gigabytes.
 RUN_LIMIT_S = 90
 REPEATS = 12  # Turns of a workload in PyTorch.
 
@@ -28,6 +29,7 @@ class Group:
     command: list
     variants: dict  # Variant: in every how many rounds it runs.
     share: float  # Of the time.
+    waiting: int = PROCESSES_WAITING  # The most processes that are warm at one time.
 
 
 class Overhead:
@@ -62,10 +64,10 @@ class Overhead:
             plan.append(Group("empty", [self.programs["empty_kernels"], "6"], empty, 0.20))
         rest = [name for name in ("graph", "gpu") if name in wanted]
         if rest:
-            plan.append(Group("graph and gpu", [*torch, ",".join(rest)], {**basic, "by-node": 1, "by-graph": 1}, 0.20))
+            plan.append(Group("graph and gpu", [*torch, ",".join(rest)], {**basic, "by-node": 1, "by-graph": 1}, 0.20, WAITING_WITH_MUCH_MEMORY))
         torch_names = [name for name in ("small", "graph", "gpu") if name in wanted]
         if peers and torch_names:
-            plan.append(Group("peers", [*torch, ",".join(torch_names)], peer, 0.15))
+            plan.append(Group("peers", [*torch, ",".join(torch_names)], peer, 0.15, WAITING_WITH_MUCH_MEMORY))
         for group in plan if only else ():
             group.variants = {name: every for name, every in group.variants.items() if name in only}
         return [group for group in plan if group.variants]
@@ -147,7 +149,7 @@ class Overhead:
             per_round = len(group.variants)
             fitting = 1 if not longest else int((deadline - time.monotonic()) / longest) + 1
             batch = []
-            for extra in range(max(1, min(fitting, PROCESSES_WAITING // per_round))):
+            for extra in range(max(1, min(fitting, group.waiting // per_round))):
                 labels = [name for name, every in group.variants.items() if (number + extra) % every == 0]
                 self.random.shuffle(labels)
                 batch.append([self.start(label, group.command) for label in labels])
