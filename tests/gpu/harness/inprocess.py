@@ -17,11 +17,13 @@ import time
 
 from . import paired
 
-BASE, CLIENT, PROFILER = "paused", "CUPTI client", "torch.profiler"
+BASE, CLIENT, PROFILER, UNTRACED = "paused", "CUPTI client", "torch.profiler", "hooks taken out"
 OFF = {"device-times": "off", "stacks": "off", "torch-ops": "off"}
 # What each state sets; None: the session is paused.
 STATES = {
     BASE: None,
+    # A paused session whose hooks are not called (tests/gpu/programs/hook_tables.py).
+    UNTRACED: None,
     "hooks": OFF,
     "hooks with stacks": {**OFF, "stacks": "python"},
     "full without stacks": {**OFF, "device-times": "on"},
@@ -41,6 +43,9 @@ ANSWER_LIMIT_S = 30
 def command(python, programs, workload, empty, more, has_client):
     """The program of a workload, and its states."""
     states = {**STATES, CLIENT: None} if has_client else STATES
+    if workload in ("empty", "tiny"):
+        # A program in C is bound to the hooks, and Python's addresses are in the heap.
+        states = {state: settings for state, settings in states.items() if state != UNTRACED}
     if workload == "empty":
         return [empty] if empty else None, states
     script = [python, programs / "in_process.py"]
@@ -128,9 +133,9 @@ class InProcess(Program):
                 if answer.get("error") or answer.get("refused") or answer.get("unanswered") or answer.get("processes") != 1:
                     raise Failed(f"{question}: {json.dumps(answer)[:300]}")
 
-    def use_cupti(self, state):
-        """Begins and ends the program's own use of CUPTI."""
-        wanted = {CLIENT: f"client {{}} {self.client}", PROFILER: "profiler {}"}.get(state)
+    def use_without_session(self, state):
+        """Begins and ends the program's own use of CUPTI, and its calls past the hooks."""
+        wanted = {CLIENT: f"client {{}} {self.client}", PROFILER: "profiler {}", UNTRACED: "untraced {}"}.get(state)
         if wanted == self.user:
             return
         for order in [self.user and self.user.format("off"), wanted and wanted.format("on")]:
@@ -144,9 +149,9 @@ class InProcess(Program):
             if not self.is_paused:
                 self.order(["stop"])
             self.is_paused = True
-            self.use_cupti(state)
+            self.use_without_session(state)
             return
-        self.use_cupti(state)
+        self.use_without_session(state)
         self.order([f"set {key}={value}" for key, value in settings.items() if self.values.get(key) != value])
         self.values.update(settings)
         if self.is_paused:

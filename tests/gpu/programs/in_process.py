@@ -7,6 +7,7 @@ It prints READY once it is warm. Between two steps it looks for a line on stdin:
     profiler on|off          begins or ends torch.profiler, and prints DONE
     client on|off LIBRARY    begins or ends a CUPTI client (tests/gpu/cupti_client.c), and prints DONE or its error
     client on:TEXT LIBRARY   the same with settings, as cupti_client_set takes them
+    untraced on|off          takes gputrace's hooks out of the process, or puts them back, and prints DONE or its error
 
 small, graph, gpu: as in torch_bench.py. llama: eager decoding with the Llama of transformers (8 layers of 256, random weights), four
 tokens a step. tiny: kernels by the driver's own interface, also on the simulated device; --plant STATE=SHARE makes its steps longer in that
@@ -18,6 +19,8 @@ import os
 import select
 import sys
 import time
+
+import hook_tables
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("workload", choices=["small", "graph", "gpu", "llama", "tiny"])
@@ -111,7 +114,7 @@ def main():
     for _ in range(warm_up):
         step()
     print("READY", flush=True)
-    asked, profiler = Input(), None
+    asked, profiler, tables = Input(), None, None
     while not asked.is_over:
         line = asked.line()
         if not line:
@@ -125,6 +128,13 @@ def main():
         elif line == "profiler off":
             profiler.stop()
             print("DONE", flush=True)
+        elif line.startswith("untraced "):
+            try:
+                tables = tables or hook_tables.HookTables()
+                tables.take_out(line == "untraced on")
+                print("DONE", flush=True)
+            except (OSError, RuntimeError) as error:
+                print(error, flush=True)
         elif line.startswith("client "):
             _, word, library = line.split(" ", 2)
             print(client(word, library), flush=True)
