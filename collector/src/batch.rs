@@ -272,6 +272,11 @@ impl Counters {
         (self.sampled_hooks > 0).then(|| self.sampled_ticks as f64 * ns_per_tick / self.sampled_hooks as f64)
     }
 
+    /// Calls that were only counted while the session was paused.
+    pub fn paused_calls(&self) -> u64 {
+        Counter::PAUSED.into_iter().fold(0, |sum, counter| sum.saturating_add(self.value(counter)))
+    }
+
     /// The counters of losses, by name.
     pub fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let lost = Counter::ALL.into_iter().filter(|counter| counter.is_loss());

@@ -30,6 +30,7 @@ use crate::connection::Connection;
 use crate::descriptor::Descriptor;
 use crate::held_back::HeldBack;
 use crate::hook_state::{HookState, Launches, Recording, Timing};
+use crate::memory::prefetch_to_write;
 use crate::rings::{OwnedRing, RingSums, Rings};
 use crate::segment::{Segment, SegmentPlan};
 use crate::socket::{Received, Socket};
@@ -334,6 +335,14 @@ impl Session {
             && let Some(word) = self.primary.counters().get(counter as usize)
         {
             word.fetch_add(amount, Ordering::Relaxed);
+        }
+    }
+
+    /// Prefetches what [`count`](Session::count) writes.
+    #[inline(always)]
+    pub fn expect_count(&self, counter: Counter) {
+        if let Some(word) = self.primary.counters().get(counter as usize) {
+            prefetch_to_write(word);
         }
     }
 

@@ -146,6 +146,10 @@ fn paused_session_without_a_start_counts_only() {
     assert_eq!(count(&report["recording"], "recorded_ns"), 0);
     assert_eq!(count(&report, "executed_operations"), 0);
     assert_eq!(report["complete"], true, "{report:#}");
+    // The hooks of a pause cost something too.
+    let cost = |what: &str| report["cost"][what].as_f64().unwrap();
+    let least_ns = cost("hook_ns") * own.iter().sum::<u64>() as f64;
+    assert!(cost("hooks_total_ns") >= least_ns, "{} for {own:?}", report["cost"]);
 }
 
 #[test]

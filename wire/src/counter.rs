@@ -89,6 +89,15 @@ pub enum Counter {
 }
 
 impl Counter {
+    /// Those of calls that a paused session only counts.
+    pub const PAUSED: [Counter; 5] = [
+        Counter::PausedLaunches,
+        Counter::PausedGraphLaunches,
+        Counter::PausedCopies,
+        Counter::PausedFills,
+        Counter::PausedWaits,
+    ];
+
     pub const COUNT: usize = 45;
 
     pub const ALL: [Counter; Self::COUNT] = [

@@ -22,7 +22,7 @@ impl CostSums {
         self.sampled_hooks = self.sampled_hooks.saturating_add(counters.sampled_hooks);
         if let Some(each_ns) = process.hook_cost_ns() {
             self.sampled_ns += each_ns * counters.sampled_hooks as f64;
-            self.hooks_ns += each_ns * process.counts.hooks() as f64;
+            self.hooks_ns += each_ns * process.counts.hooks().saturating_add(counters.paused_calls()) as f64;
         }
     }
 }

@@ -178,7 +178,8 @@ impl Counts {
         self.entries(kind::BLOCK)
     }
 
-    /// The number of hooks that recorded or counted something while the session was not paused.
+    /// The number of hooks that recorded or counted something while the session was not paused. Those of a
+    /// pause are in the [counters](crate::batch::Counters::paused_calls).
     pub fn hooks(&self) -> u64 {
         self.host_calls() + self.blocks() + self.counted
     }

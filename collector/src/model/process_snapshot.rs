@@ -35,6 +35,7 @@ impl ProcessSnapshot<'_> {
 
     /// An estimate of the time spent in hooks: the mean of the measured hooks times the number of all hooks.
     pub fn hooks_ns(&self) -> f64 {
-        self.hook_cost_ns().unwrap_or(0.0) * self.counts.hooks() as f64
+        let hooks = self.counts.hooks().saturating_add(self.counters.paused_calls());
+        self.hook_cost_ns().unwrap_or(0.0) * hooks as f64
     }
 }

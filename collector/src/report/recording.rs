@@ -56,14 +56,8 @@ pub(super) fn in_session(totals: &Totals, intervals: &[(u64, u64)]) -> (Vec<Reco
 }
 
 pub(super) fn paused(totals: &Totals) -> Option<PausedReport> {
-    let [launches, graph_launches, copies, memsets, waits] = [
-        Counter::PausedLaunches,
-        Counter::PausedGraphLaunches,
-        Counter::PausedCopies,
-        Counter::PausedFills,
-        Counter::PausedWaits,
-    ]
-    .map(|counter| totals.counter(counter));
+    let [launches, graph_launches, copies, memsets, waits] =
+        Counter::PAUSED.map(|counter| totals.counter(counter));
     let intervals = recorded_intervals(totals);
     let capture_ranges = CaptureRangesReport {
         wanted: totals.counter(Counter::CaptureRangesWanted),
@@ -94,6 +88,18 @@ pub(super) fn paused(totals: &Totals) -> Option<PausedReport> {
 }
 
 impl PausedReport {
+    /// Calls that were only counted.
+    pub(super) fn paused_calls(&self) -> u64 {
+        let all = [
+            self.paused_launches,
+            self.paused_graph_launches,
+            self.paused_copies,
+            self.paused_memsets,
+            self.paused_waits,
+        ];
+        all.into_iter().fold(0, u64::saturating_add)
+    }
+
     pub(super) fn line(&self, wall_ns: u64) -> String {
         let intervals = match self.intervals.len() {
             1 => "1 interval".to_owned(),

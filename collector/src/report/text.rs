@@ -13,7 +13,9 @@ use crate::report::errors::error_lines;
 use crate::report::failures::{failure_lines, in_flight_lines};
 use crate::report::table::fit;
 use crate::report::words::{operations, plural};
-use crate::report::{DeviceReport, DeviceTimes, Report, SeriesReport, StepsReport, graph_times};
+use crate::report::{
+    DeviceReport, DeviceTimes, PausedReport, Report, SeriesReport, StepsReport, graph_times,
+};
 use page::{BOLD, TextPage, YELLOW};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -289,13 +291,15 @@ impl Report {
                 page.fact("Cost", "too few calls to tell what a hook costs");
             }
         } else if let (Some(each_ns), Some(all_ns)) = (self.cost.hook_ns, self.cost.hooks_total_ns) {
+            let paused = self.paused.as_ref().map_or(0, PausedReport::paused_calls);
+            let hooks = counts.host_calls.saturating_add(counts.counted_launches).saturating_add(paused);
             let share = self.cost.hooks_share_of_wall.unwrap_or(0.0) * 100.0;
             page.fact(
                 "Cost",
                 &format!(
                     "hooks alone {share:.2}% of wall time: {} in {} hooks, {each_ns:.0} ns each",
                     duration(all_ns as u64),
-                    count(counts.host_calls.saturating_add(counts.counted_launches))
+                    count(hooks)
                 ),
             );
         }

@@ -14,7 +14,7 @@ use cupti_sys::cupti::{
 
 use super::guest::{own_calls, subscription};
 use super::root::Root;
-use super::{instantiation, launches, nodes};
+use super::{launches, nodes, whole_kind};
 
 /// Driver, runtime, resource, synchronisation, NVTX, state.
 const LAST_DOMAIN: u32 = 6;
@@ -82,7 +82,7 @@ unsafe extern "C" fn dispatch(
                 nodes::at_creation(unsafe { &*data.cast::<CUpti_ResourceData>() });
             }
             (CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE, EXECUTABLE_CREATED) => {
-                instantiation::at_creation();
+                whole_kind::at_graph_creation();
             }
             _ => {}
         }
@@ -92,8 +92,8 @@ unsafe extern "C" fn dispatch(
     }
 }
 
-/// Enables the tracer's callbacks of driver functions. An older library knows fewer functions: an id that it refuses belongs to
-/// a function that cannot be called.
+/// Enables the tracer's callbacks of driver functions. An older library knows fewer functions: an id that it
+/// refuses belongs to a function that cannot be called.
 ///
 /// On driver 580 CUPTI 11.8 calls back for copies and never for launches, whether enabled by id or for the
 /// whole domain (measured). The collector then joins launches by name and order.

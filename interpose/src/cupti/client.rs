@@ -14,7 +14,8 @@ use gputrace_wire::windows::{DeviceTimesMode, Windows};
 use super::root::{self, Root};
 use super::switching::Switching;
 use super::{
-    callbacks, graph_times, guest, kinds, launches, library, old_torch, pause, records, returned, windows,
+    callbacks, graph_times, guest, kinds, launch_callbacks, library, old_torch, pause, records, returned,
+    windows,
 };
 use crate::hook::saving;
 use crate::process::settings;
@@ -142,7 +143,7 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
     // A session that begins paused needs no records yet, and callbacks only for records.
     let (is_recording, has_windows) = (session.recording() == Recording::On, session.timing() != Timing::On);
     if is_recording || has_windows || guest::is_present() {
-        launches::turn_on(root);
+        launch_callbacks::turn_on(root);
     }
     if is_recording
         && !has_windows

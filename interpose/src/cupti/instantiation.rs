@@ -13,11 +13,10 @@
 use std::time::Duration;
 
 use gputrace_producer::stderr::KeepErrno;
-use gputrace_producer::thread;
 
 use super::graph_state::{self, State};
 use super::root::{self, Root};
-use super::{launches, whole_kind};
+use super::{launch_callbacks, whole_kind};
 
 /// The longest wait of a thread that makes a graph for a moment without a graph launch.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -36,7 +35,7 @@ pub fn begins() -> Making {
     });
     // Other threads' launches meanwhile may have records. The callbacks say of which calls these are.
     if with_kind.is_some() {
-        launches::turn_on_soon();
+        launch_callbacks::turn_on_soon();
     }
     let is_applied = with_kind.is_some_and(|root| whole_kind::apply(root, PATIENCE));
     // The kind stays on until the last graph is made. Only a guest switches it off earlier, which forbids
@@ -54,14 +53,6 @@ impl Drop for Making {
         graph_state::update(State::end_graph);
         // If the kind cannot be switched off at once, the next launch or turn does it.
         whole_kind::apply(root, Duration::ZERO);
-    }
-}
-
-/// CUPTI reports a new executable graph. A graph made outside our hooks is not prepared.
-pub fn at_creation() {
-    let is_ours = thread::with(|slot| slot.is_inside()) && whole_kind::is_on();
-    if !is_ours {
-        graph_state::update(State::forbid_graph_level);
     }
 }
 

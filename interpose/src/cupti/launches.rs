@@ -2,19 +2,11 @@
 //!
 //! The tracer enables this callback only for functions whose work makes records. It adds 100 to 150 ns to
 //! a launch (measured). A record of every API call, the usual way to learn the id, adds 250 to 600 ns.
-//!
-//! In a session that begins paused the callback is off until the session goes on ([`under_way`]).
-
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use cupti_sys::cupti::{CUpti_ApiCallbackSite, CUpti_CallbackData};
-use gputrace_producer::{session, thread};
+use gputrace_producer::thread;
 
-use super::callbacks;
 use super::guest::windows;
-use super::root::{self, Root};
-use super::switching::Switching;
-use crate::hook::under_way;
 use crate::symbols::entry;
 use crate::table::cuda_slot::CudaSlot;
 
@@ -31,39 +23,6 @@ pub fn at_call(data: &CUpti_CallbackData) {
             CudaSlot::of(slot).correlation.set(data.correlationId);
         }
     });
-}
-
-static ARE_ON: AtomicBool = AtomicBool::new(false);
-
-/// Turns the callbacks on for good, where no call of these functions can be under way.
-pub fn turn_on(root: &Root) {
-    callbacks::enable_launches(root);
-    ARE_ON.store(true, Ordering::Release);
-    if let Some(session) = session::current() {
-        session.count_no_calls_under_way();
-    }
-}
-
-/// The same at a moment without such a call; false if there is none within the patience. The calling thread
-/// has the right to switch.
-pub fn turn_on_between_calls(root: &Root, _: &Switching, patience_ns: u64) -> bool {
-    if ARE_ON.load(Ordering::Acquire) {
-        return true;
-    }
-    let Some(_closed) = under_way::close(patience_ns) else { return false };
-    turn_on(root);
-    true
-}
-
-/// The same for a thread that has no right to switch, where the tracer collects records. Nothing if there is no
-/// such moment: calls until the session goes on then have no id.
-pub fn turn_on_soon() {
-    if !ARE_ON.load(Ordering::Acquire)
-        && let Some(root) = root::of_tracer()
-        && let Some(switching) = Switching::take()
-    {
-        turn_on_between_calls(root, &switching, Switching::WAIT_NS);
-    }
 }
 
 /// The callback ids of the hooked entries whose work makes device records, by symbol.

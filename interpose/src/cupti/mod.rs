@@ -17,6 +17,7 @@
 //! | `known_end` | whether CUPTI knows when an operation ended |
 //! | `kinds` | who requests which activity kinds, and the only place that switches them |
 //! | `callbacks` | CUPTI's callbacks, for the tracer and the guest |
+//! | `launch_callbacks` | tracer: when CUPTI calls back at launches |
 //! | `launches` | tracer: correlation ids for the hooks |
 //! | `graph_times` | tracer: chooses graph-level or node-level timing |
 //! | `graph_state` | tracer: the state of that choice and its transitions |
@@ -44,6 +45,7 @@ pub mod guest;
 pub mod instantiation;
 mod kinds;
 mod known_end;
+mod launch_callbacks;
 mod launches;
 pub mod library;
 mod nodes;

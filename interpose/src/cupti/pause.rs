@@ -12,10 +12,11 @@
 //! While calls are marked, CUPTI may still deliver records of them; the mark says which these are, so that a
 //! reader of the trace leaves out the records of all calls that were not recorded. The kinds of whole graphs,
 //! copies and fills never go off: CUPTI crashes where the first is switched while graphs exist, and where
-//! those of kernels and copies are switched together ([`super::kinds`], `scripts/bench-cupti-switch`).
-//! Their records go on, so these calls are marked also while the session is off. The launch callbacks, which
-//! go on with the first recorded call ([`under_way`](crate::hook::under_way)), stay on: a thread that is inside a call as its callback goes off or on gets that call's correlation id for all
-//! its later calls too (seen with CUPTI 13.0).
+//! those of kernels and copies are switched together ([`super::kinds`], `scripts/bench-cupti-switch`). Their
+//! records go on, so these calls are marked also while the session is off. The launch callbacks, which go on
+//! with the first recorded call ([`under_way`](crate::hook::under_way)), stay on: a thread that is inside a
+//! call as its callback goes off or on gets that call's correlation id for all its later calls too (seen with
+//! CUPTI 13.0).
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -28,7 +29,7 @@ use gputrace_wire::run_settings::TimesSetting;
 use super::base_kinds::{turn_off, turn_on};
 use super::root::{self, Root};
 use super::switching::Switching;
-use super::{launches, windows};
+use super::{launch_callbacks, windows};
 use crate::hook::beginning;
 use crate::hook::capture::Switch;
 
@@ -228,11 +229,14 @@ fn pause(session: &'static Session, root: Option<&Root>) -> bool {
     true
 }
 
-/// False if calls have been under way for all of the patience, so that CUPTI cannot call back at launches yet.
+/// False if calls have been under way for all of the patience, so that CUPTI cannot call back at launches
+/// yet.
 fn go_on(session: &'static Session, root: Option<&Root>, switching: &Switching, patience_ns: u64) -> bool {
     match (session.recording(), root) {
         (Recording::On, _) => return true,
-        (_, Some(root)) if !launches::turn_on_between_calls(root, switching, patience_ns) => return false,
+        (_, Some(root)) if !launch_callbacks::turn_on_between_calls(root, switching, patience_ns) => {
+            return false;
+        }
         _ if session.timing() == Timing::Off => {}
         (Recording::Off, Some(root)) => {
             session.set_recording(Recording::Marked);

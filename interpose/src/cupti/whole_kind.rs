@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use cupti_sys::cupti::{CUpti_ActivityKind as Kind, CUptiResult};
 use gputrace_producer::stderr::KeepErrno;
-use gputrace_producer::system;
+use gputrace_producer::{system, thread};
 
 use super::graph_state::{self, State};
 use super::kinds::{self, Requester};
@@ -126,6 +126,14 @@ fn switch(root: &Root) -> bool {
             graph_state::update(|state| state.refuse(result));
             return false;
         }
+    }
+}
+
+/// CUPTI reports a new executable graph. A graph made outside our hooks is not prepared.
+pub fn at_graph_creation() {
+    let is_ours = thread::with(|slot| slot.is_inside()) && is_on();
+    if !is_ours {
+        graph_state::update(State::forbid_graph_level);
     }
 }
 

@@ -55,11 +55,13 @@ class Overhead:
             peer["nsys"] = 1
             empty["nsys"] = 3
         plan = []
-        if "small" in wanted:
+        # The parts of the step, where they are asked for.
+        small = [name for name in ("small", "launches", "blocks") if name in wanted]
+        if small:
             live = {"otlp": 1} if self.otlp_url else {}
             # A session that is paused from the begin, where it is asked for.
             paused = {"paused": 1} if only and "paused" in only else {}
-            plan.append(Group("small", [*torch, "small"], {**basic, **paused, **live, "native": 1, "torch-ops": 1}, 0.45))
+            plan.append(Group("small", [*torch, ",".join(small)], {**basic, **paused, **live, "native": 1, "torch-ops": 1}, 0.45))
         if "empty" in wanted and self.programs.get("empty_kernels"):
             plan.append(Group("empty", [self.programs["empty_kernels"], "6"], empty, 0.20))
         rest = [name for name in ("graph", "gpu") if name in wanted]

@@ -1,7 +1,7 @@
 """The PyTorch workloads of scripts/bench-overhead, timed in this process after a warm-up; start-up is not in any figure.
 
-small: an eager training step of about 640 launches, launch-bound. graph: a CUDA graph of 300 nodes. gpu: a GPU-bound
-step. Prints `RESULT name=v1,v2,…`, one value a repeat, in milliseconds a step or replay. Each repeat is a turn, where turns
+small: an eager training step of about 640 launches, launch-bound. launches: 100 operations of four numbers. blocks: 100 tensors that are made and
+freed. graph: a CUDA graph of 300 nodes. gpu: a GPU-bound step. Prints `RESULT name=v1,v2,…`, one value a repeat, in milliseconds a step or replay. Each repeat is a turn, where turns
 are given (tests/gpu/harness/gate.py); all is warm before the first. BENCH_CORES=FIRST,SECOND,OTHERS… puts the thread of the program, that of
 its backward passes and all others on cores of their own from then on.
 """
@@ -83,8 +83,28 @@ def graph_replay():
     return graph.replay
 
 
+def launches():
+    x = torch.zeros(4, device="cuda")
+
+    def call():
+        for _ in range(100):
+            x.add_(1)
+
+    return call
+
+
+def blocks():
+    def call():
+        for _ in range(100):
+            torch.empty(4, device="cuda")
+
+    return call
+
+
 # name: (maker, warm-up calls, calls a repeat)
 WORKLOADS = {
+    "launches": (launches, 5, 20),
+    "blocks": (blocks, 5, 20),
     "small": (lambda: training(128, 4, 8, 64, False), 10, 20),
     "graph": (graph_replay, 20, 100),
     "gpu": (lambda: training(2048, 8, 16, 1024, True), 3, 2),

@@ -13,8 +13,8 @@
 //! passed on only.
 //!
 //! Every program with PyTorch calls this function for every block, whether or not blocks are asked for, and
-//! its caches hold other things meanwhile. Where they are not, a known call site goes straight on to PyTorch's
-//! function, through one line of data ([`Direct`]).
+//! its caches hold other things meanwhile. Where they are not, a known call site goes straight on to
+//! PyTorch's function, through one line of data ([`Direct`]).
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
