@@ -8,7 +8,7 @@ use gputrace_wire::call::operation;
 use super::{sync, written};
 use crate::hook::description::{Context, Description};
 use crate::symbols::driver::{Device, Handle};
-use crate::table::tables;
+use crate::table::{streams, tables};
 
 /// A `cuInit` during a session. The first one found no session, and the start that it caused may still run:
 /// `wait` waits for it.
@@ -30,7 +30,7 @@ pub fn created(cx: &Context, out: *const Handle, device: Device, run: Service) -
     // SAFETY: the call's own out pointer.
     if let Some(context) = unsafe { written(cx, out) } {
         cx.tables.context(cx.session, context, device);
-        tables::forget_current_context();
+        streams::forget_current_context();
         service::set_between(run.between);
         service::start(cx.session, run.turn);
     }
@@ -46,17 +46,17 @@ pub fn forget(context: Handle) {
 }
 
 pub fn destroyed(cx: &Context, context: Handle) -> Description {
-    tables::forget_current_context();
+    streams::forget_current_context();
     sync::other(cx, operation::DESTROY, context as u64)
 }
 
 pub fn released(cx: &Context, device: Device) -> Description {
-    tables::forget_current_context();
+    streams::forget_current_context();
     sync::other(cx, operation::DESTROY, device as u64)
 }
 
 pub fn switched(cx: &Context, context: Handle) -> Description {
-    tables::forget_current_context();
+    streams::forget_current_context();
     sync::other(cx, operation::SET_CURRENT, context as u64)
 }
 

@@ -1,0 +1,59 @@
+//! Launches of a kernel on a stream: the part of [`Tables`] that finds, makes and empties their
+//! [pairs](crate::table::pairs).
+
+use gputrace_producer::clock;
+use gputrace_producer::session::Session;
+use gputrace_producer::thread::Slot;
+use gputrace_wire::counted::Counted;
+
+use crate::table::pairs::{Bucket, Launched, Pair};
+use crate::table::streams::{LAST_DEFAULT_STREAM, stream_key};
+use crate::table::tables::Tables;
+
+impl Tables {
+    /// Where the launch's pair of a kernel and a stream is, if it has been launched before.
+    #[inline(always)]
+    pub fn bucket_of(&self, slot: &Slot, launched: Launched) -> Bucket<'_> {
+        // A context that is not known yet is 0 here, which is no context: such a stream has no entry.
+        let context = || self.known_current_context(slot).unwrap_or(0);
+        let key = stream_key(launched.stream, launched.per_thread, context);
+        self.pairs.bucket(launched.function as u64, key)
+    }
+
+    /// Gives a launch's pair an entry, if it has none and there is space. `function` is the kernel's
+    /// definition.
+    #[cold]
+    #[inline(never)]
+    pub fn meet(&self, session: &Session, slot: &Slot, launched: Launched, function: u32) -> Option<&Pair> {
+        let stream = self.stream(session, slot, launched.stream, launched.per_thread);
+        let is_default = launched.stream as u64 <= LAST_DEFAULT_STREAM;
+        if function == 0 || stream == 0 || is_default && self.current_context(session, slot) == 0 {
+            return None;
+        }
+        // Under its own key by now: the pair may have an entry, made while the thread's context was known.
+        let bucket = self.bucket_of(slot, launched);
+        bucket.find().or_else(|| self.pairs.insert(bucket, (function, stream)))
+    }
+
+    /// Counts a launch of a pair without an entry, and returns its kernel's definition.
+    #[cold]
+    #[inline(never)]
+    pub fn count_first(&self, session: &'static Session, slot: &Slot, launched: Launched) -> u32 {
+        let function = self.function(session, launched.function);
+        if let Some(pair) = self.meet(session, slot, launched, function) {
+            return pair.add();
+        }
+        // An entry in the ring for this launch alone.
+        let stream = self.stream(session, slot, launched.stream, launched.per_thread);
+        let ticks = clock::now();
+        let counted = Counted { function, begin_ticks: ticks, end_ticks: ticks, launches: 1, stream };
+        slot.emit(session, &[counted.to_cell()]);
+        function
+    }
+
+    /// Takes the launches that were counted since the last time: the definitions of the kernel and of the
+    /// stream, and how many.
+    pub fn take_launches(&self, each: impl FnMut(u32, u32, u64)) {
+        self.pairs.take(each);
+    }
+}
