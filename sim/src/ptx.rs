@@ -31,6 +31,8 @@ pub struct Entry {
     pub local_bytes: u32,
     /// Stated by the kernel; without it the device's rule holds.
     pub duration_ns: Option<u64>,
+    /// How long a launch of it takes on the host, as where the queue is full.
+    pub launch_ns: u64,
     /// The code of the error that it ends in, if it states one.
     pub fault: Option<u32>,
     /// Its code is for other devices: a look-up finds the name and no binary.
@@ -219,6 +221,7 @@ fn body(tokens: &[Token], entry: &mut Entry) {
             if let Token::Statement(key, value) = token {
                 match *key {
                     "duration_ns" => entry.duration_ns = value.parse().ok().map(|ns: u64| ns.min(LONGEST_NS)),
+                    "launch_ns" => entry.launch_ns = value.parse().map_or(0, |ns: u64| ns.min(LONGEST_NS)),
                     "fault" => entry.fault = value.parse().ok(),
                     "no_binary" => entry.no_binary = *value == "1",
                     "registers" => stated_registers = value.parse::<u32>().ok(),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -103,16 +103,18 @@ fn session_that_starts_paused_records_from_the_start_on() {
     assert_eq!(report["kernels"][0]["name"], "first_kernel");
 }
 
-/// CUPTI calls back at launches from the first start on, which comes while the thread is inside of a call.
-#[test]
-fn calls_after_a_start_in_the_middle_of_one_have_their_own_times() {
+/// The report of `under_way`, started paused, and how long its start took.
+#[track_caller]
+fn started_under_way(launch_ms: &str) -> (Value, Duration) {
     let folder = Folder::new();
     let program = compiled("under_way", Link::Driver);
-    let mut session = Session::run(&folder, &["--start-paused"], program, &[]);
+    let mut session = Session::run(&folder, &["--start-paused"], program, &[launch_ms]);
     assert_eq!(session.line(), "ready");
     sleep(Duration::from_millis(100));
+    let begin = Instant::now();
     switch(&session, "start");
-    sleep(Duration::from_millis(200));
+    let took = begin.elapsed();
+    sleep(Duration::from_millis(700));
     session.release();
     let own: Vec<u64> = session.line().split(' ').map(|number| number.parse().unwrap()).collect();
     let (status, stderr) = session.end();
@@ -122,17 +124,57 @@ fn calls_after_a_start_in_the_middle_of_one_have_their_own_times() {
     let ([launches, _, copies, ..], [paused_launches, _, paused_copies, ..]) =
         (recorded(&report), paused(&report));
     assert_eq!(own, [launches + paused_launches, copies + paused_copies]);
-    assert!(launches > 40 && paused_launches > 20, "{launches} {paused_launches}");
+    (report, took)
+}
+
+/// CUPTI calls back at launches from the first start on, which comes while one thread is inside of a launch and
+/// another one inside of a copy.
+#[test]
+fn launches_after_a_start_in_the_middle_of_one_have_their_own_times() {
+    let (report, took) = started_under_way("10");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let [launches, _, copies, ..] = recorded(&report);
+    assert!(launches > 100 && paused(&report)[0] > 10, "{launches} {:?}", paused(&report));
     assert_eq!((count(&report, "timed_operations"), count(&report, "device_only")), (launches + copies, 0));
     // A time of another launch would make a short kernel long.
     let times = |name: &str| {
         let kernels = report["kernels"].as_array().unwrap();
         let kernel = kernels.iter().find(|kernel| kernel["name"] == name).unwrap();
-        (count(kernel, "timed_calls"), count(kernel, "max_ns"), count(kernel, "min_ns"))
+        ["timed_calls", "max_ns", "min_ns"].map(|what| count(kernel, what))
     };
-    let (long, short) = (times("long_kernel"), times("first_kernel"));
-    assert_eq!((long.1, long.2), (10_000_000, 10_000_000), "{long:?}");
-    assert!(short.1 < 1_000_000 && short.0 + long.0 == launches, "{short:?} {long:?}");
+    let (long, short, slow) = (times("long_kernel"), times("first_kernel"), times("slow_kernel"));
+    assert_eq!(long[0] + short[0] + slow[0], launches);
+    assert_eq!(long[1..], [300_000_000; 2]);
+    assert!(short[1] < 1_000_000 && slow[1] < 1_000_000, "{short:?} {slow:?}");
+}
+
+/// A launch that does not return delays the start by a tenth of a second, and is reported.
+#[test]
+fn launch_that_does_not_return_does_not_keep_a_session_from_starting() {
+    let (report, took) = started_under_way("600");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let notices = report["notices"].to_string();
+    assert!(notices.contains("a launch did not return for 0.1 s"), "{notices}");
+    assert!(count(&report, "launches") > 0, "{report:#}");
+}
+
+/// The range begins while another thread is inside of a copy of 0.3 s.
+#[test]
+fn capture_range_begins_at_once_while_another_thread_copies() {
+    let folder = Folder::new();
+    let program = compiled("under_way", Link::Driver);
+    let options = ["--capture-range", "cudaProfilerApi"];
+    let mut session = Session::run(&folder, &options, program, &["0", "range"]);
+    assert_eq!(session.line(), "ready");
+    sleep(Duration::from_millis(400));
+    session.release();
+    session.line();
+    assert!(session.end().0.success());
+    let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0);
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let first = report["kernels"].as_array().unwrap().iter().find(|kernel| kernel["name"] == "first_kernel");
+    assert_eq!(first.map(|kernel| count(kernel, "timed_calls")), Some(20), "{report:#}");
+    assert_eq!(count(&report, "device_only"), 0);
 }
 
 #[test]
@@ -150,6 +192,19 @@ fn paused_session_without_a_start_counts_only() {
     let cost = |what: &str| report["cost"][what].as_f64().unwrap();
     let least_ns = cost("hook_ns") * own.iter().sum::<u64>() as f64;
     assert!(cost("hooks_total_ns") >= least_ns, "{} for {own:?}", report["cost"]);
+}
+
+/// Windows turn on the records of copies, of which none is the session's yet.
+#[test]
+fn paused_session_takes_no_records_of_copies_for_its_windows() {
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &["--start-paused"], toggled(), &[]);
+    assert_eq!(session.line(), "ready");
+    ctl(session.pid(), &["set", "device-times=windows"]).expect_code(0);
+    sleep(Duration::from_millis(200));
+    let (report, own) = ended(&folder, session);
+    assert_eq!((recorded(&report), paused(&report)), ([0; 5], own));
+    assert_eq!((count(&report, "device_only"), count(&report, "executed_operations")), (0, 0), "{report:#}");
 }
 
 #[test]

@@ -1,36 +1,77 @@
-/* Until stdin is closed: a kernel of 10 ms, a copy that waits for it, and three short launches. Most of the time, the
-   thread is inside of the copy. Prints how many launches and copies there were. */
+/* under_way MILLISECONDS [range]: until stdin is closed, one thread is inside of a copy, which waits for kernels of 0.3 s. The other
+   makes a launch that returns after so many milliseconds, and three that return at once; with "range" it makes 20 launches between
+   cuProfilerStart and cuProfilerStop, once. Prints how many launches and copies there were. */
 #include "driver.h"
 #include <poll.h>
+#include <pthread.h>
 
-static const char *const LONG_KERNEL = ".version 6.0\n.target sm_50\n.address_size 64\n"
-                                       ".visible .entry long_kernel(.param .u64 unused)\n{\n"
-                                       "// sim.duration_ns = 10000000\n ret;\n}\n";
+CUresult cuProfilerStart(void);
+CUresult cuProfilerStop(void);
 
-int main(void)
+static Cuda cuda;
+static struct pollfd in = {0, POLLIN, 0};
+static long copies, long_launches;
+
+static CUfunction kernel(const char *name, const char *what, long ns)
 {
-    Cuda cuda = cuda_start();
-    struct pollfd in = {0, POLLIN, 0};
+    char text[512];
     CUmodule module;
-    CUfunction longer;
+    CUfunction function;
+    snprintf(text, sizeof text, ".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry %s(.param .u64 unused)\n{\n// sim.%s = %ld\n ret;\n}\n", name, what, ns);
+    OK(cuModuleLoadData(&module, text));
+    OK(cuModuleGetFunction(&function, module, name));
+    return function;
+}
+
+static void *copy(void *longer)
+{
+    CUstream stream;
     CUdeviceptr memory;
-    char host[64];
-    long launches = 0, copies = 0;
-    OK(cuModuleLoadData(&module, LONG_KERNEL));
-    OK(cuModuleGetFunction(&longer, module, "long_kernel"));
-    OK(cuMemAlloc_v2(&memory, sizeof host));
-    puts("ready");
-    fflush(stdout);
+    void *host;
+    OK(cuCtxSetCurrent(cuda.context));
+    OK(cuStreamCreate(&stream, 0));
+    OK(cuMemAlloc_v2(&memory, 4096));
+    OK(cuMemAllocHost_v2(&host, 4096));
     while (poll(&in, 1, 0) == 0) {
         launch(longer, NULL);
-        OK(cuMemcpyDtoH_v2(host, memory, sizeof host));
-        for (int i = 0; i < 3; i++)
-            launch(cuda.first, NULL);
-        launches += 4;
+        long_launches += 1;
+        OK(cuMemcpyDtoH_v2(host, memory, 4096));
         copies += 1;
     }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t thread;
+    CUstream stream;
+    CUfunction longer, slow;
+    long launches = 0;
+    cuda = cuda_start();
+    longer = kernel("long_kernel", "duration_ns", 300000000);
+    slow = kernel("slow_kernel", "launch_ns", atol(argv[1]) * 1000000);
+    OK(cuStreamCreate(&stream, 1));
+    pthread_create(&thread, NULL, copy, longer);
+    puts("ready");
+    fflush(stdout);
+    if (argc > 2) {
+        poll(&in, 1, 100);
+        OK(cuProfilerStart());
+        for (int i = 0; i < 20; i++)
+            launch(cuda.first, stream);
+        OK(cuProfilerStop());
+        launches = 20;
+        poll(&in, 1, -1);
+    }
+    while (poll(&in, 1, 0) == 0) {
+        launch(slow, stream);
+        for (int i = 0; i < 3; i++)
+            launch(cuda.first, stream);
+        launches += 4;
+    }
+    pthread_join(thread, NULL);
     OK(cuCtxSynchronize());
-    printf("%ld %ld\n", launches, copies);
+    printf("%ld %ld\n", launches + long_launches, copies);
     fflush(stdout);
     return 0;
 }

@@ -92,14 +92,16 @@ unsafe extern "C" fn dispatch(
     }
 }
 
-/// Enables the tracer's callbacks of driver functions. An older library knows fewer functions: an id that it
-/// refuses belongs to a function that cannot be called.
+/// Enables the tracer's callbacks of these driver functions. An older library knows fewer functions: an id
+/// that it refuses belongs to a function that cannot be called.
 ///
 /// On driver 580 CUPTI 11.8 calls back for copies and never for launches, whether enabled by id or for the
 /// whole domain (measured). The collector then joins launches by name and order.
-pub fn enable_launches(root: &Root) {
+pub fn enable(root: &Root, ids: Vec<u32>) {
     let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
-    for id in launches::ids() {
+    for id in ids {
+        // First, so that another client that disables it now leaves it on.
+        OF_TRACER.set(domain.0, id, true);
         // SAFETY: the one real subscription.
         let result = unsafe { (root.api.enable_callback)(1, root.subscriber(), domain, id) };
         OF_TRACER.set(domain.0, id, result == CUptiResult::CUPTI_SUCCESS);

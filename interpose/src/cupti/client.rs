@@ -14,8 +14,8 @@ use gputrace_wire::windows::{DeviceTimesMode, Windows};
 use super::root::{self, Root};
 use super::switching::Switching;
 use super::{
-    callbacks, graph_times, guest, kinds, launch_callbacks, library, old_torch, pause, records, returned,
-    windows,
+    callbacks, graph_times, guest, kinds, launch_callbacks, launches, library, old_torch, pause, records,
+    returned, windows,
 };
 use crate::hook::saving;
 use crate::process::settings;
@@ -35,7 +35,7 @@ const TURNS_COUNTING: u32 = 5;
 pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, simulated: bool) {
     begin(session, tables, driver_version, simulated);
     if root::of_tracer().is_none() {
-        session.count_no_calls_under_way();
+        session.count_no_launches_under_way();
     }
 }
 
@@ -140,10 +140,11 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         error => return undo("registering buffers", error),
     }
     callbacks::enable_graphs(root);
-    // A session that begins paused needs no records yet, and callbacks only for records.
+    callbacks::enable(root, launches::ids_of_others());
+    // A session that begins paused needs no records yet, and callbacks at launches only for records.
     let (is_recording, has_windows) = (session.recording() == Recording::On, session.timing() != Timing::On);
     if is_recording || has_windows || guest::is_present() {
-        launch_callbacks::turn_on(root);
+        launch_callbacks::turn_on(session, root);
     }
     if is_recording
         && !has_windows

@@ -35,7 +35,7 @@ pub fn begins() -> Making {
     });
     // Other threads' launches meanwhile may have records. The callbacks say of which calls these are.
     if with_kind.is_some() {
-        launch_callbacks::turn_on_soon();
+        launch_callbacks::turn_on_for_others();
     }
     let is_applied = with_kind.is_some_and(|root| whole_kind::apply(root, PATIENCE));
     // The kind stays on until the last graph is made. Only a guest switches it off earlier, which forbids

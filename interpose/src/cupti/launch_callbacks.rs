@@ -1,44 +1,70 @@
-//! When CUPTI calls back at launches: from the session's begin, or, if it begins paused, from when it first
-//! goes on or another client comes. Nobody takes that back: [`under_way`] says why.
+//! When CUPTI calls back at launches of kernels: from the session's begin, or, if it begins paused, from when
+//! it first goes on, a graph is made, or another client of CUPTI comes. Nobody takes that back.
+//!
+//! The callbacks cost a launch some 0.4 µs. But a thread that is inside a launch as they go on gets that
+//! launch's correlation id for all its later launches too (seen with CUPTI 13.0). Device records of those
+//! have other ids, so they are without their calls, which the report counts. Therefore the callbacks go on at
+//! a moment without a launch, and in spite of a launch only if it has not returned for [`PATIENCE_NS`]: it
+//! may wait for a kernel.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 
-use gputrace_producer::session;
+use gputrace_producer::session::{self, Session};
+use gputrace_producer::{clock, system};
 
-use super::callbacks;
 use super::root::{self, Root};
-use super::switching::Switching;
+use super::{callbacks, launches};
 use crate::hook::under_way;
 
-static ARE_ON: AtomicBool = AtomicBool::new(false);
+/// As long as a hook waits for the right to switch.
+const PATIENCE_NS: u64 = 100_000_000;
 
-/// Turns the callbacks on, where no call of their functions can be under way.
-pub fn turn_on(root: &Root) {
-    callbacks::enable_launches(root);
-    ARE_ON.store(true, Ordering::Release);
-    if let Some(session) = session::current() {
-        session.count_no_calls_under_way();
+/// How long a thread waits for another one that turns them on.
+const WAIT_MOST_NS: u64 = 2 * PATIENCE_NS;
+const WAIT_STEP_NS: u64 = 20_000;
+
+mod state {
+    pub const OFF: u8 = 0;
+    pub const GO_ON: u8 = 1;
+    pub const ON: u8 = 2;
+}
+static STATE: AtomicU8 = AtomicU8::new(state::OFF);
+
+/// Turns the callbacks on. Other threads' launches that come meanwhile wait.
+pub fn turn_on(session: &Session, root: &Root) {
+    match STATE.compare_exchange(state::OFF, state::GO_ON, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {}
+        Err(state::ON) => return,
+        Err(_) => return wait(),
+    }
+    let closed = under_way::close(PATIENCE_NS);
+    callbacks::enable(root, launches::ids_of_kernels());
+    STATE.store(state::ON, Ordering::Release);
+    session.count_no_launches_under_way();
+    if !closed.is_quiet {
+        session.notice(
+            1,
+            0,
+            b"a launch did not return for 0.1 s as CUPTI was to note launches: its thread's may lack device times",
+        );
     }
 }
 
-/// The same at a moment without such a call; false if there is none within the patience. The calling thread
-/// has the right to switch.
-pub fn turn_on_between_calls(root: &Root, _: &Switching, patience_ns: u64) -> bool {
-    if ARE_ON.load(Ordering::Acquire) {
-        return true;
+/// Another thread turns them on, or this one does, in CUPTI's call of another client.
+#[cold]
+fn wait() {
+    let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
+    while STATE.load(Ordering::Acquire) != state::ON && clock::monotonic_ns() < deadline_ns {
+        system::sleep_ns(WAIT_STEP_NS);
     }
-    let Some(_closed) = under_way::close(patience_ns) else { return false };
-    turn_on(root);
-    true
 }
 
-/// The same for a thread that has no right to switch, where the tracer collects records. Nothing if there is
-/// no such moment: calls until the session goes on then have no id.
-pub fn turn_on_soon() {
-    if !ARE_ON.load(Ordering::Acquire)
-        && let Some(root) = root::of_tracer()
-        && let Some(switching) = Switching::take()
+/// The same for a thread that is about to have CUPTI make records other than the session's. Where the tracer
+/// collects none, nothing is needed.
+pub fn turn_on_for_others() {
+    if let Some(root) = root::of_tracer()
+        && let Some(session) = session::current()
     {
-        turn_on_between_calls(root, &switching, Switching::WAIT_NS);
+        turn_on(session, root);
     }
 }

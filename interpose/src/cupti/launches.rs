@@ -7,7 +7,7 @@ use cupti_sys::cupti::{CUpti_ApiCallbackSite, CUpti_CallbackData};
 use gputrace_producer::thread;
 
 use super::guest::windows;
-use crate::symbols::entry;
+use crate::symbols::entry::{self, Entry};
 use crate::table::cuda_slot::CudaSlot;
 
 /// Runs at the entry and exit of each driver function in [`ids`].
@@ -25,15 +25,24 @@ pub fn at_call(data: &CUpti_CallbackData) {
     });
 }
 
-/// The callback ids of the hooked entries whose work makes device records, by symbol.
-pub fn ids() -> Vec<u32> {
+/// The callback ids of the hooked entries that launch kernels.
+pub fn ids_of_kernels() -> Vec<u32> {
+    ids(Entry::launches_kernels)
+}
+
+/// Those of all others whose work makes device records. There are few calls of them.
+pub fn ids_of_others() -> Vec<u32> {
+    ids(|entry| entry.makes_records() && !entry.launches_kernels())
+}
+
+fn ids(is_wanted: fn(&Entry) -> bool) -> Vec<u32> {
     const TABLE: &str = include_str!("../../../cupti-sys/facts/driver_cbids.txt");
     TABLE
         .lines()
         .filter_map(|line| {
             let (id, symbol) = line.split_once(' ')?;
             let mut hooked = entry::TABLE.get().iter();
-            hooked.any(|entry| entry.makes_records() && entry.name() == symbol).then_some(())?;
+            hooked.any(|entry| is_wanted(entry) && entry.name() == symbol).then_some(())?;
             id.parse().ok()
         })
         .collect()
@@ -47,10 +56,10 @@ mod tests {
     fn launches_copies_and_fills_have_callback_ids() {
         static TABLE: &[entry::Entry] = &crate::api::ENTRIES;
         entry::TABLE.set(&TABLE);
-        let ids = ids();
+        let (kernels, others) = (ids_of_kernels(), ids_of_others());
         // cuLaunchKernel is 307, by NVIDIA's header since CUDA 4.
-        assert!(ids.contains(&307));
-        assert!(ids.len() > 60, "{}", ids.len());
+        assert!(kernels.contains(&307) && !others.contains(&307));
+        assert!(kernels.len() > 5 && others.len() > 50, "{} {}", kernels.len(), others.len());
         let without = TABLE.iter().filter(|entry| !entry.makes_records()).map(entry::Entry::name);
         assert_eq!(without.filter(|name| ["cuLaunchHostFunc", "cuMemAlloc_v2"].contains(name)).count(), 2);
     }

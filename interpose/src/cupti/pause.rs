@@ -13,10 +13,10 @@
 //! reader of the trace leaves out the records of all calls that were not recorded. The kinds of whole graphs,
 //! copies and fills never go off: CUPTI crashes where the first is switched while graphs exist, and where
 //! those of kernels and copies are switched together ([`super::kinds`], `scripts/bench-cupti-switch`). Their
-//! records go on, so these calls are marked also while the session is off. The launch callbacks, which go on
-//! with the first recorded call ([`under_way`](crate::hook::under_way)), stay on: a thread that is inside a
-//! call as its callback goes off or on gets that call's correlation id for all its later calls too (seen with
-//! CUPTI 13.0).
+//! records go on, so these calls are marked also while the session is off. The launch callbacks, which may go
+//! on with the first recorded call ([`launch_callbacks`]), stay on: a thread that is inside a call as its
+//! callback goes off or on gets that call's correlation id for all its later calls too (seen with CUPTI
+//! 13.0).
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -36,9 +36,6 @@ use crate::hook::capture::Switch;
 /// Turns of the service thread between the last recorded call and the switch of CUPTI's kinds. What was
 /// launched before it has mostly ended by then.
 const TURNS_MARKED: u32 = 3;
-/// How long a turn of the service thread waits for a moment without a call under way. The next turn does it
-/// again.
-const PATIENCE_NS: u64 = 20_000_000;
 
 /// The generation of the session of which it is written that it began paused.
 static NOTED_FOR: AtomicU32 = AtomicU32::new(0);
@@ -60,12 +57,10 @@ pub static SWITCH: Switch = Switch { record: record_now, pause: pause_now };
 /// Makes the process record from the calling thread's next call on.
 fn record_now(session: &'static Session) {
     match Switching::take() {
-        Some(switching) => {
+        Some(_switching) => {
             forget_late();
             note_begin(session);
-            if !go_on(session, root::of_tracer(), &switching, Switching::WAIT_NS) {
-                LATE.store(LATE_ON, Ordering::Release);
-            }
+            go_on(session, root::of_tracer());
         }
         None => LATE.store(LATE_ON, Ordering::Release),
     }
@@ -104,22 +99,20 @@ fn note_begin(session: &'static Session) {
 /// A turn of the service thread. `root`: CUPTI, where device times are recorded.
 pub fn turn(session: &'static Session, root: Option<&Root>) {
     // A hook that switches now is done by the next turn.
-    let Some(switching) = Switching::try_take() else { return };
+    let Some(_switching) = Switching::try_take() else { return };
     note_begin(session);
-    let go_on = || go_on(session, root, &switching, PATIENCE_NS);
+    match LATE.swap(0, Ordering::Acquire) {
+        LATE_ON => drop(go_on(session, root)),
+        LATE_OFF if session.recording() == Recording::On => drop(pause(session, root)),
+        _ => {}
+    }
     if beginning::delay_is_over(session) {
-        LATE.store(LATE_ON, Ordering::Relaxed);
+        go_on(session, root);
     }
     let control = session.control();
     // SYNC: pairs with the collector's Release store.
     let wanted = control.recording_wanted.load(Ordering::Acquire);
     let done = control.recording_done.load(Ordering::Relaxed);
-    match LATE.swap(0, Ordering::Acquire) {
-        // An order that has not been followed yet is younger.
-        LATE_ON if wanted == done && !go_on() => LATE.store(LATE_ON, Ordering::Release),
-        LATE_OFF if session.recording() == Recording::On => drop(pause(session, root)),
-        _ => {}
-    }
     if wanted == done {
         // What a hook has begun.
         if session.recording() == Recording::Marked {
@@ -127,7 +120,7 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
         }
         return beginning::report(session, done != 0);
     }
-    let is_done = if wanted & 1 == 1 { pause(session, root) } else { go_on() };
+    let is_done = if wanted & 1 == 1 { pause(session, root) } else { go_on(session, root) };
     beginning::report(session, is_done || done != 0);
     if is_done {
         // SYNC: pairs with the collector's Acquire load: it sees the report of this order.
@@ -229,16 +222,14 @@ fn pause(session: &'static Session, root: Option<&Root>) -> bool {
     true
 }
 
-/// False if calls have been under way for all of the patience, so that CUPTI cannot call back at launches
-/// yet.
-fn go_on(session: &'static Session, root: Option<&Root>, switching: &Switching, patience_ns: u64) -> bool {
+fn go_on(session: &'static Session, root: Option<&Root>) -> bool {
     match (session.recording(), root) {
         (Recording::On, _) => return true,
-        (_, Some(root)) if !launch_callbacks::turn_on_between_calls(root, switching, patience_ns) => {
-            return false;
-        }
+        // From the first time on CUPTI has ids for launches; there is no going back.
+        (_, Some(root)) if session.timing() == Timing::Off => launch_callbacks::turn_on(session, root),
         _ if session.timing() == Timing::Off => {}
         (Recording::Off, Some(root)) => {
+            launch_callbacks::turn_on(session, root);
             session.set_recording(Recording::Marked);
             _ = turn_on(session, root);
         }

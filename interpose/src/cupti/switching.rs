@@ -7,14 +7,13 @@ use gputrace_producer::{clock, system};
 pub struct Switching(());
 
 static OWNER: AtomicI32 = AtomicI32::new(Switching::NOBODY);
+/// How long a hook waits for the right to switch. Another thread's switch of CUPTI's kinds takes less.
+const WAIT_NS: u64 = 100_000_000;
 const WAIT_STEP_NS: u64 = 20_000;
 
 impl Switching {
     /// The process whose thread switches; 0 for none. A forked child is not its parent.
     const NOBODY: i32 = 0;
-    /// How long a hook waits for the right to switch, and for a moment to do so. Another thread's switch of
-    /// CUPTI's kinds takes less.
-    pub const WAIT_NS: u64 = 100_000_000;
 
     pub fn try_take() -> Option<Switching> {
         let (own, found) = (system::getpid(), OWNER.load(Ordering::Acquire));
@@ -26,7 +25,7 @@ impl Switching {
 
     /// Waits for the right, for a bounded time: its owner may wait in CUPTI for what the caller holds.
     pub fn take() -> Option<Switching> {
-        let deadline_ns = clock::monotonic_ns() + Switching::WAIT_NS;
+        let deadline_ns = clock::monotonic_ns() + WAIT_NS;
         loop {
             if let Some(taken) = Switching::try_take() {
                 return Some(taken);

@@ -98,11 +98,11 @@ fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
 fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
     let Hook { session, state, is_sampled, .. } = hook;
     session.expect_count(Counter::PausedLaunches);
-    under_way::begins();
+    let under_way = under_way::begins();
     let start_ticks = clock::now_if(is_sampled);
     let status = launch.call();
     let end_ticks = clock::now_if(is_sampled);
-    under_way::ends();
+    drop(under_way);
     if status != SUCCESS || session.hook_state() != state {
         rare();
         // It is recorded as it failed, or marked as CUPTI may deliver a record of it. It has no duration, and

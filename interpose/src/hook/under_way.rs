@@ -1,11 +1,10 @@
-//! Calls under way whose work makes device records, counted while CUPTI does not call back at them yet.
+//! Launches of kernels under way, counted while CUPTI does not call back at them yet.
 //!
-//! A session that begins paused has CUPTI call back at launches only once it goes on: the callbacks cost a
-//! launch some 0.4 µs. But a thread that is inside a call as that call's callback goes on gets the call's
-//! correlation id for all its later calls too (seen with CUPTI 13.0). So until then such calls are counted
-//! ([`HookState::counts_under_way`](gputrace_producer::hook_state::HookState::counts_under_way)), and the
-//! callbacks go on at a moment without any. A call that comes in that moment waits. Launches are counted in
-//! every pause.
+//! In a session that begins paused the callbacks go on later
+//! ([`launch_callbacks`](crate::cupti::launch_callbacks)), at a moment without a launch. A launch that comes
+//! in that moment waits. Launches of the short way are counted in every pause, others only until the session
+//! first goes on
+//! ([`HookState::counts_under_way`](gputrace_producer::hook_state::HookState::counts_under_way)).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,43 +12,45 @@ use gputrace_producer::{clock, system};
 
 use crate::symbols::entry::Entry;
 
-/// The number of calls under way; the top bit is set while they may not begin.
-static CALLS: AtomicU32 = AtomicU32::new(0);
+/// The number of launches under way; the top bit is set while none may begin.
+static LAUNCHES: AtomicU32 = AtomicU32::new(0);
 const CLOSED: u32 = 1 << 31;
-/// The longest wait of a call. The callbacks take a few milliseconds.
+/// The longest wait of a launch: longer than anybody closes.
 const WAIT_MOST_NS: u64 = 1_000_000_000;
 const WAIT_STEP_NS: u64 = 20_000;
 
-/// Called before the session's first call. A forked child has none of its parent's calls.
+/// Called before the session's first call. A forked child has none of its parent's launches.
 pub fn begin_session() {
-    CALLS.store(0, Ordering::Relaxed);
+    LAUNCHES.store(0, Ordering::Relaxed);
 }
+
+/// A launch is under way for as long as this lives, also where its thread ends within it. One that is left by
+/// `longjmp` stays counted.
+pub struct CountedLaunch(());
 
 /// To be called before a launch.
 #[inline(always)]
-pub fn begins() {
-    // SYNC: Acquire: the call comes after callbacks that were enabled before (Release of `Closed`).
-    if CALLS.fetch_add(1, Ordering::Acquire) & CLOSED != 0 {
+pub fn begins() -> CountedLaunch {
+    // SYNC: Acquire: the launch comes after callbacks that were enabled before (Release of `Closed`).
+    if LAUNCHES.fetch_add(1, Ordering::Acquire) & CLOSED != 0 {
         wait();
     }
+    CountedLaunch(())
 }
 
-/// The same before any call; false if its work makes no device records.
+/// The same before any call; `None` if it launches no kernel.
 #[cold]
 #[inline(never)]
-pub fn begins_if_recorded(entry: &Entry) -> bool {
-    let is_recorded = entry.makes_records();
-    if is_recorded {
-        begins();
-    }
-    is_recorded
+pub fn begins_if_launch(entry: &Entry) -> Option<CountedLaunch> {
+    entry.launches_kernels().then(begins)
 }
 
-/// To be called once it has returned.
-#[inline(always)]
-pub fn ends() {
-    // SYNC: Release: callbacks that are enabled from now on come after the call.
-    CALLS.fetch_sub(1, Ordering::Release);
+impl Drop for CountedLaunch {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SYNC: Release: callbacks that are enabled from now on come after the launch.
+        LAUNCHES.fetch_sub(1, Ordering::Release);
+    }
 }
 
 #[cold]
@@ -57,39 +58,40 @@ pub fn ends() {
 fn wait() {
     let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
     loop {
-        ends();
-        while CALLS.load(Ordering::Relaxed) & CLOSED != 0 && clock::monotonic_ns() < deadline_ns {
+        drop(CountedLaunch(()));
+        while LAUNCHES.load(Ordering::Relaxed) & CLOSED != 0 && clock::monotonic_ns() < deadline_ns {
             system::yield_now();
         }
-        let found = CALLS.fetch_add(1, Ordering::Acquire);
+        let found = LAUNCHES.fetch_add(1, Ordering::Acquire);
         if found & CLOSED == 0 || clock::monotonic_ns() >= deadline_ns {
             return;
         }
     }
 }
 
-/// No such call is under way, and none begins, for as long as this lives.
-pub struct Closed(());
+/// While it lives, no launch begins, and none is under way if [`Closed::is_quiet`].
+pub struct Closed {
+    pub is_quiet: bool,
+}
 
-/// Waits for calls under way to return, for so long at most; `None` if one has not. One thread at a time may
-/// call this.
-pub fn close(patience_ns: u64) -> Option<Closed> {
+/// Keeps launches from beginning, and waits for those under way to return, for so long at most. One thread at
+/// a time may call this.
+pub fn close(patience_ns: u64) -> Closed {
     let deadline_ns = clock::monotonic_ns() + patience_ns;
-    CALLS.fetch_or(CLOSED, Ordering::AcqRel);
-    let closed = Closed(());
-    // SYNC: pairs with the Release of `ends`.
-    while CALLS.load(Ordering::Acquire) != CLOSED {
+    LAUNCHES.fetch_or(CLOSED, Ordering::AcqRel);
+    // SYNC: pairs with the Release of `CountedLaunch`.
+    while LAUNCHES.load(Ordering::Acquire) != CLOSED {
         if clock::monotonic_ns() >= deadline_ns {
-            return None;
+            return Closed { is_quiet: false };
         }
         system::sleep_ns(WAIT_STEP_NS);
     }
-    Some(closed)
+    Closed { is_quiet: true }
 }
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        CALLS.fetch_and(!CLOSED, Ordering::Release);
+        LAUNCHES.fetch_and(!CLOSED, Ordering::Release);
     }
 }
 
@@ -102,25 +104,25 @@ mod tests {
 
     /// The count is the process's, so one test covers all cases in order.
     #[test]
-    fn calls_and_the_moment_without_them_exclude_each_other() {
-        begins();
-        assert!(close(1_000_000).is_none(), "a call is under way");
-        ends();
-        assert!(close(0).is_some(), "and the gate is open again after either");
+    fn launches_and_the_moment_without_them_exclude_each_other() {
+        let launch = begins();
+        assert!(!close(1_000_000).is_quiet, "a launch is under way");
+        drop(launch);
+        assert!(close(0).is_quiet, "and launches may begin again after either");
         let (is_closed, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     while !is_over.load(Ordering::Relaxed) {
-                        begins();
+                        let _launch = begins();
                         assert!(!is_closed.load(Ordering::SeqCst));
                         std::hint::spin_loop();
-                        ends();
                     }
                 });
             }
             for _ in 0..200 {
-                let closed = close(WAIT_MOST_NS).unwrap();
+                let closed = close(WAIT_MOST_NS);
+                assert!(closed.is_quiet);
                 is_closed.store(true, Ordering::SeqCst);
                 thread::yield_now();
                 is_closed.store(false, Ordering::SeqCst);
@@ -128,6 +130,6 @@ mod tests {
             }
             is_over.store(true, Ordering::Relaxed);
         });
-        assert_eq!(CALLS.load(Ordering::Relaxed), 0);
+        assert_eq!(LAUNCHES.load(Ordering::Relaxed), 0);
     }
 }

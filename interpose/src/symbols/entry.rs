@@ -33,10 +33,14 @@ pub struct Entry {
 const _: () = assert!(size_of::<Entry>() == 64);
 
 impl Entry {
+    pub fn launches_kernels(&self) -> bool {
+        self.base.starts_with("cuLaunch") && !self.base.starts_with("cuLaunchHostFunc")
+    }
+
     /// Whether its work makes device records.
     pub fn makes_records(&self) -> bool {
-        let launch = self.base.starts_with("cuLaunch") && !self.base.starts_with("cuLaunchHostFunc");
-        launch || ["cuGraphLaunch", "cuMemcpy", "cuMemset"].iter().any(|prefix| self.base.starts_with(prefix))
+        self.launches_kernels()
+            || ["cuGraphLaunch", "cuMemcpy", "cuMemset"].iter().any(|prefix| self.base.starts_with(prefix))
     }
 
     pub fn name(&self) -> &'static str {

@@ -1,5 +1,7 @@
 //! Kernel launches.
 
+use std::time::Duration;
+
 use crate::abi::In;
 use crate::entry::{Call, api};
 use gputrace_sim::error::{Code, Result};
@@ -52,10 +54,15 @@ impl Configuration {
 
 fn launch(call: &Call, request: &Request, stream: u64) -> Result {
     let stream = call.stream(stream);
-    with(|w| {
+    let launch_ns = with(|w| {
         let stream = w.stream(stream)?;
-        w.launch(request, stream)
-    })
+        w.launch(request, stream)?;
+        Ok(w.functions.get(request.function)?.entry.launch_ns)
+    })?;
+    if launch_ns > 0 {
+        std::thread::sleep(Duration::from_nanos(launch_ns));
+    }
+    Ok(())
 }
 
 api! {

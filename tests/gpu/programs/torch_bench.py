@@ -130,10 +130,13 @@ def prepare(name):
 def pin(cores):
     first, second, *others = (int(core) for core in cores.split(","))
     for thread in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{thread}/comm", encoding="utf-8") as name:
-            is_backward = name.read().startswith("pt_autograd")
-        wanted = {first} if int(thread) == os.getpid() else {second} if is_backward else set(others)
-        os.sched_setaffinity(int(thread), wanted)
+        try:
+            with open(f"/proc/self/task/{thread}/comm", encoding="utf-8") as name:
+                is_backward = name.read().startswith("pt_autograd")
+            wanted = {first} if int(thread) == os.getpid() else {second} if is_backward else set(others)
+            os.sched_setaffinity(int(thread), wanted)
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # It has ended meanwhile.
 
 
 def measure(name, call, turns):

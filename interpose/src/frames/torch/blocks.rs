@@ -85,7 +85,7 @@ fn note(session: &'static Session, blocks: Blocks) {
 pub unsafe extern "C" fn report_memory_usage() {
     naked_asm!(
         ".cfi_startproc",
-        // Where the call sites are not off, a known one goes straight on. No argument is in these registers.
+        // Unless the direct way is off, a known call site takes it. No argument is in these registers.
         "lea r11, [rip + {direct}]",
         "cmp qword ptr [r11], 0",
         "jne 3f",
