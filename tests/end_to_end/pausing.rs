@@ -127,8 +127,8 @@ fn started_under_way(launch_ms: &str) -> (Value, Duration) {
     (report, took)
 }
 
-/// CUPTI calls back at launches from the first start on, which comes while one thread is inside of a launch and
-/// another one inside of a copy.
+/// CUPTI calls back at launches from the first start on, which comes while one thread is inside of a launch
+/// and another one inside of a copy.
 #[test]
 fn launches_after_a_start_in_the_middle_of_one_have_their_own_times() {
     let (report, took) = started_under_way("10");

@@ -1,6 +1,7 @@
-/* under_way MILLISECONDS [range]: until stdin is closed, one thread is inside of a copy, which waits for kernels of 0.3 s. The other
-   makes a launch that returns after so many milliseconds, and three that return at once; with "range" it makes 20 launches between
-   cuProfilerStart and cuProfilerStop, once. Prints how many launches and copies there were. */
+/* under_way MILLISECONDS [range]: until stdin is closed, one thread is inside of a copy, which waits for kernels of
+   0.3 s. The other makes a launch that returns after so many milliseconds, and three that return at once; with "range"
+   it makes 20 launches between cuProfilerStart and cuProfilerStop, once. Prints how many launches and copies there
+   were. */
 #include "driver.h"
 #include <poll.h>
 #include <pthread.h>
@@ -17,7 +18,10 @@ static CUfunction kernel(const char *name, const char *what, long ns)
     char text[512];
     CUmodule module;
     CUfunction function;
-    snprintf(text, sizeof text, ".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry %s(.param .u64 unused)\n{\n// sim.%s = %ld\n ret;\n}\n", name, what, ns);
+    snprintf(text, sizeof text,
+             ".version 6.0\n.target sm_50\n.address_size 64\n"
+             ".visible .entry %s(.param .u64 unused)\n{\n// sim.%s = %ld\n ret;\n}\n",
+             name, what, ns);
     OK(cuModuleLoadData(&module, text));
     OK(cuModuleGetFunction(&function, module, name));
     return function;
