@@ -64,6 +64,10 @@ fn begin(session: &'static Session, tables: &Tables, driver_version: c_int, simu
         Ok(()) => {
             tables.set_has_records(true);
             root::begin_collecting();
+            // One that came before that did not turn them on.
+            if guest::is_present() {
+                launch_callbacks::turn_on_for_others();
+            }
             session.set_device_clock(timestamp, 1);
             if let Some(mut switching) = by_windows {
                 windows::activate(session, &mut switching, true);

@@ -3,20 +3,20 @@
 //!
 //! The callbacks cost a launch some 0.4 µs. But a thread that is inside a launch as they go on gets that
 //! launch's correlation id for all its later launches too (seen with CUPTI 13.0). Device records of those
-//! have other ids, so they are without their calls, which the report counts. Therefore the callbacks go on at
-//! a moment without a launch, and in spite of a launch only if it has not returned for [`PATIENCE_NS`]: it
-//! may wait for a kernel.
+//! have other ids, so they are without their calls, which the report counts; one may be taken for that
+//! launch's. Therefore the callbacks go on at a moment without a launch, and in spite of a launch only if it
+//! has not returned for [`PATIENCE_NS`]: it may wait for a kernel.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use gputrace_producer::session::{self, Session};
-use gputrace_producer::{clock, system};
+use gputrace_producer::{clock, system, thread};
 
 use super::root::{self, Root};
 use super::{callbacks, launches};
 use crate::hook::under_way;
 
-/// As long as a hook waits for the right to switch.
+/// Less than a hook waits for the right to switch.
 const PATIENCE_NS: u64 = 100_000_000;
 
 /// How long a thread waits for another one that turns them on.
@@ -45,7 +45,7 @@ pub fn turn_on(session: &Session, root: &Root) {
         session.notice(
             1,
             0,
-            b"a launch did not return for 0.1 s as CUPTI was to note launches: its thread's may lack device times",
+            b"a launch did not return for 0.1 s as CUPTI was to note launches: its thread's may lack device times, or have another's",
         );
     }
 }
@@ -65,6 +65,10 @@ pub fn turn_on_for_others() {
     if let Some(root) = root::of_tracer()
         && let Some(session) = session::current()
     {
-        turn_on(session, root);
+        thread::with(|slot| {
+            // A launch by a signal handler on this thread must not wait for it.
+            let _inside = slot.enter();
+            turn_on(session, root);
+        });
     }
 }

@@ -31,7 +31,7 @@ use super::root::{self, Root};
 use super::switching::Switching;
 use super::{launch_callbacks, windows};
 use crate::hook::beginning;
-use crate::hook::capture::Switch;
+use crate::hook::capture::{self, Switch};
 
 /// Turns of the service thread between the last recorded call and the switch of CUPTI's kinds. What was
 /// launched before it has mostly ended by then.
@@ -57,11 +57,12 @@ pub static SWITCH: Switch = Switch { record: record_now, pause: pause_now };
 /// Makes the process record from the calling thread's next call on.
 fn record_now(session: &'static Session) {
     match Switching::take() {
-        Some(_switching) => {
+        Some(_switching) if capture::is_open() => {
             forget_late();
             note_begin(session);
             go_on(session, root::of_tracer());
         }
+        Some(_) => {}
         None => LATE.store(LATE_ON, Ordering::Release),
     }
 }
@@ -102,7 +103,7 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
     let Some(_switching) = Switching::try_take() else { return };
     note_begin(session);
     match LATE.swap(0, Ordering::Acquire) {
-        LATE_ON => drop(go_on(session, root)),
+        LATE_ON if capture::is_open() => drop(go_on(session, root)),
         LATE_OFF if session.recording() == Recording::On => drop(pause(session, root)),
         _ => {}
     }

@@ -7,8 +7,9 @@ use gputrace_producer::{clock, system};
 pub struct Switching(());
 
 static OWNER: AtomicI32 = AtomicI32::new(Switching::NOBODY);
-/// How long a hook waits for the right to switch. Another thread's switch of CUPTI's kinds takes less.
-const WAIT_NS: u64 = 100_000_000;
+/// How long a hook waits for the right to switch. Another thread's switch takes less: CUPTI's kinds, and once
+/// a process the launches under way ([`super::launch_callbacks`]).
+const WAIT_NS: u64 = 250_000_000;
 const WAIT_STEP_NS: u64 = 20_000;
 
 impl Switching {

@@ -145,6 +145,12 @@ pub fn profiler_stops() {
     }
 }
 
+/// Whether a range is open. Who switches asks once it has the right to: another thread's call may have ended
+/// the range meanwhile.
+pub fn is_open() -> bool {
+    OPEN.load(Ordering::Acquire) != 0
+}
+
 /// Whether an NVTX range may begin or end a range.
 #[inline(always)]
 pub fn is_by_nvtx() -> bool {

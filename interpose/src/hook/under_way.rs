@@ -15,7 +15,7 @@ use crate::symbols::entry::Entry;
 /// The number of launches under way; the top bit is set while none may begin.
 static LAUNCHES: AtomicU32 = AtomicU32::new(0);
 const CLOSED: u32 = 1 << 31;
-/// The longest wait of a launch: longer than anybody closes.
+/// The longest wait of a launch: longer than anybody closes on purpose.
 const WAIT_MOST_NS: u64 = 1_000_000_000;
 const WAIT_STEP_NS: u64 = 20_000;
 
@@ -63,7 +63,12 @@ fn wait() {
             system::yield_now();
         }
         let found = LAUNCHES.fetch_add(1, Ordering::Acquire);
-        if found & CLOSED == 0 || clock::monotonic_ns() >= deadline_ns {
+        if found & CLOSED == 0 {
+            return;
+        }
+        if clock::monotonic_ns() >= deadline_ns {
+            // Who closed was left by `longjmp`. Others' launches need not wait too.
+            LAUNCHES.fetch_and(!CLOSED, Ordering::Release);
             return;
         }
     }
