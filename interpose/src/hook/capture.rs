@@ -212,8 +212,10 @@ pub fn of_call(session: &'static Session, entry: &Entry) -> (Recording, bool) {
     let recording = match (session.recording(), is_inside) {
         // Another thread's launch has ended the range; this one is of the range by its number.
         (Recording::Marked, true) => Recording::On,
-        // Another thread's launch has begun the range, or has not ended it yet.
-        (Recording::On, false) if OPEN.load(Ordering::Relaxed) != 0 => Recording::Marked,
+        // Another thread's launch has begun the range, or has not ended it yet, or is just pausing the process.
+        (Recording::On, false) if is_open() || HAS_BEGUN.load(Ordering::Acquire) && number > to => {
+            Recording::Marked
+        }
         (recording, _) => recording,
     };
     (recording, number == to)
