@@ -212,7 +212,8 @@ pub fn of_call(session: &'static Session, entry: &Entry) -> (Recording, bool) {
     let recording = match (session.recording(), is_inside) {
         // Another thread's launch has ended the range; this one is of the range by its number.
         (Recording::Marked, true) => Recording::On,
-        // Another thread's launch has begun the range, or has not ended it yet, or is just pausing the process.
+        // Another thread's launch has begun the range, or has not ended it yet, or is just pausing the
+        // process.
         (Recording::On, false) if is_open() || HAS_BEGUN.load(Ordering::Acquire) && number > to => {
             Recording::Marked
         }
