@@ -194,8 +194,7 @@ fn of_thread(level: u32) -> u64 {
 /// What a hook does with a call while launches are counted, and whether the call ends the range.
 #[cold]
 pub fn of_call(session: &'static Session, entry: &Entry) -> (Recording, bool) {
-    let is_launch = entry.base.starts_with("cuLaunch") && !entry.base.starts_with("cuLaunchHostFunc")
-        || entry.base.starts_with("cuGraphLaunch");
+    let is_launch = entry.launches_kernels() || entry.base.starts_with("cuGraphLaunch");
     if !is_launch {
         return (session.recording(), false);
     }
