@@ -64,7 +64,11 @@ fn check(format: &str, written: &[u8]) {
         _ => return,
     };
     assert!(is_well_formed, "{format}: {}", String::from_utf8_lossy(written));
-    assert!(written.iter().all(|byte| *byte >= b' ' && *byte != 0x7f || *byte == b'\n'), "{format}");
+    let is_control = |byte: &u8| (*byte < b' ' && *byte != b'\n') || *byte == 0x7f;
+    if let Some(at) = written.iter().position(is_control) {
+        let around = &written[at.saturating_sub(200)..written.len().min(at + 40)];
+        panic!("{format} has a control character: {:?}", String::from_utf8_lossy(around));
+    }
 }
 
 fn part() -> Selection {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 
 use crate::metrics::sink::MetricsReceiver;
+use crate::names::json_line;
 
 #[derive(Debug)]
 pub struct MetricJson<W> {
@@ -28,9 +29,7 @@ impl<W: Write> MetricJson<W> {
     }
 
     fn write(&mut self, request: &ExportMetricsServiceRequest) -> io::Result<()> {
-        let mut line = serde_json::to_vec(request)?;
-        line.push(b'\n');
-        self.output.write_all(&line)
+        self.output.write_all(&json_line(request)?)
     }
 }
 

@@ -11,6 +11,7 @@ mod fit;
 #[cfg(test)]
 mod golden;
 mod identifier;
+mod json_line;
 mod literal;
 mod path;
 mod process;
@@ -22,6 +23,7 @@ mod vocabulary;
 pub use demangle::{demangle, demangle_function};
 pub use escape::{fold_safe, line_safe, readable};
 pub use fit::fit;
+pub use json_line::json_line;
 pub use process::{process_name, short_command};
 pub use short::{SHORT_MAX_CHARS, short};
 pub use table::NameTable;

@@ -6,6 +6,7 @@ use opentelemetry_proto::tonic::trace::v1 as proto;
 use rustc_hash::FxHashMap;
 
 use crate::model::definitions::Definitions;
+use crate::names::json_line;
 use crate::otlp::REQUEST_MAX_BYTES;
 use crate::spans::otlp;
 use crate::spans::resource::Naming;
@@ -55,15 +56,14 @@ impl<W: Write> SpanJson<W> {
     /// Writes one request, or halves of it until each is short enough.
     fn write_split(&mut self, spans: Vec<proto::Span>, definitions: &Definitions) -> io::Result<()> {
         let request = otlp::request(spans, otlp::resource_message(definitions, &self.naming));
-        let mut line = serde_json::to_vec(&request)?;
+        let line = json_line(&request)?;
         let mut spans: Vec<proto::Span> = request
             .resource_spans
             .into_iter()
             .flat_map(|of| of.scope_spans)
             .flat_map(|of| of.spans)
             .collect();
-        if line.len() < REQUEST_MAX_BYTES || spans.len() < 2 {
-            line.push(b'\n');
+        if line.len() <= REQUEST_MAX_BYTES || spans.len() < 2 {
             return self.output.write_all(&line);
         }
         let second = spans.split_off(spans.len() / 2);
@@ -151,7 +151,7 @@ mod tests {
     fn requests_are_split_below_what_receivers_take() {
         let lines = written((0..5_000).map(|number| span(number, 4_000)));
         assert!(lines.len() > 5, "{}", lines.len());
-        assert!(lines.iter().all(|line| line.len() < REQUEST_MAX_BYTES));
+        assert!(lines.iter().all(|line| line.len() <= REQUEST_MAX_BYTES));
         let ids: Vec<Vec<u8>> =
             lines.iter().flat_map(|line| read_back(line)).map(|span| span.span_id).collect();
         let all: Vec<Vec<u8>> = (1..=5_000u64).map(|id| id.to_be_bytes().to_vec()).collect();
