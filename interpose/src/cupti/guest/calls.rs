@@ -155,13 +155,20 @@ pub fn switch(root: &Root, kind: CUpti_ActivityKind, on: bool) -> CUptiResult {
     result
 }
 
-/// Whether the tracer requests the kind too, or did: it is then on for all contexts. Other kinds are left to
-/// CUPTI.
-pub fn is_for_all_contexts(kind: CUpti_ActivityKind) -> bool {
-    kind == kinds::KERNEL
+/// Switches a kind for the guest where the tracer requests it too, or did: it is then on for all contexts.
+/// Other kinds are left to CUPTI.
+pub fn switch_if_for_all_contexts(root: &Root, kind: CUpti_ActivityKind, on: bool) -> Option<CUptiResult> {
+    if kind == kinds::KERNEL
         || kind == kinds::CONCURRENT_KERNEL
         || kinds::was_requested(Requester::Base, kind.0)
         || kinds::is_requested(Requester::Graphs, kind.0)
+    {
+        return Some(switch(root, kind, on));
+    }
+    if on {
+        launch_callbacks::turn_on_for_others();
+    }
+    None
 }
 
 /// Makes CUPTI deliver its records. The guest gets its part before its call returns, including records that

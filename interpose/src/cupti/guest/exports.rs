@@ -81,11 +81,11 @@ exports! {
     8 cuptiActivityDisable(kind: CUpti_ActivityKind)
         |root, real| calls::switch(root, kind, false);
     9 cuptiActivityEnableContext(context: CUcontext, kind: CUpti_ActivityKind)
-        |root, real| if calls::is_for_all_contexts(kind) { calls::switch(root, kind, true) } else { real() };
+        |root, real| calls::switch_if_for_all_contexts(root, kind, true).unwrap_or_else(real);
     10 cuptiActivityDisableContext(context: CUcontext, kind: CUpti_ActivityKind)
-        |root, real| if calls::is_for_all_contexts(kind) { calls::switch(root, kind, false) } else { real() };
+        |root, real| calls::switch_if_for_all_contexts(root, kind, false).unwrap_or_else(real);
     11 cuptiActivityEnableAndDump(kind: CUpti_ActivityKind)
-        |root, real| if calls::is_for_all_contexts(kind) { calls::switch(root, kind, true) } else { real() };
+        |root, real| calls::switch_if_for_all_contexts(root, kind, true).unwrap_or_else(real);
     12 cuptiActivityFlushAll(flag: u32)
         |root, real| calls::flush(real);
     13 cuptiActivityFlush(context: CUcontext, stream: u32, flag: u32)
