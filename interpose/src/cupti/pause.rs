@@ -67,18 +67,19 @@ fn record_now(session: &'static Session) {
     }
 }
 
-/// Pauses the process from the calling thread's next call on. Kernels' kind goes off some turns later.
-fn pause_now(session: &'static Session) {
-    match Switching::take() {
-        Some(_switching) => {
-            forget_late();
-            if session.recording() == Recording::On {
-                note_begin(session);
-                pause(session, root::of_tracer());
-            }
-        }
-        None => LATE.store(LATE_OFF, Ordering::Release),
+/// Pauses the process from the calling thread's next call on; false if the service thread is left to do it.
+/// Kernels' kind goes off some turns later.
+fn pause_now(session: &'static Session) -> bool {
+    let Some(_switching) = Switching::take() else {
+        LATE.store(LATE_OFF, Ordering::Release);
+        return false;
+    };
+    forget_late();
+    if session.recording() == Recording::On {
+        note_begin(session);
+        pause(session, root::of_tracer());
     }
+    true
 }
 
 /// What an earlier call could not switch in time is overtaken by this one.

@@ -25,11 +25,12 @@ use crate::symbols::entry::Entry;
 /// What makes a process record, or pauses it, at once. Both are for threads that are inside a hook.
 pub struct Switch {
     pub record: fn(&'static Session),
-    pub pause: fn(&'static Session),
+    /// Returns whether it is done; if not, the service thread will do it.
+    pub pause: fn(&'static Session) -> bool,
 }
 
 /// Set before the first session starts.
-pub static SWITCH: Link<Switch> = Link::new(&Switch { record: |_| (), pause: |_| () });
+pub static SWITCH: Link<Switch> = Link::new(&Switch { record: |_| (), pause: |_| true });
 
 /// What begins ranges; all but [`NONE`] only while more ranges may begin, or one is open.
 static MODE: AtomicU8 = AtomicU8::new(NONE);
@@ -256,10 +257,13 @@ fn ends(end: u64) {
     let is_over = LEFT.load(Ordering::Relaxed) == 0;
     in_session(|session| {
         session.count(Counter::CaptureRangesEnded, 1);
-        (SWITCH.get().pause)(session);
+        let is_paused = (SWITCH.get().pause)(session);
         if is_over {
-            // From here on the option costs nothing.
-            session.set_counts_launches(false);
+            // From here on the option costs nothing. Where the pause comes late, the launches until then are
+            // told by their numbers.
+            if is_paused {
+                session.set_counts_launches(false);
+            }
             MODE.store(NONE, Ordering::Relaxed);
             if SHUTS_DOWN.load(Ordering::Relaxed) {
                 session.control().capture_over.store(1, Ordering::Release);
