@@ -119,6 +119,26 @@ def toggle(bench, name, options, seconds, by_node, starts_paused=False):
     judge(bench, name, *running.end(), by_node)
 
 
+FIRST_STARTS = 6
+
+
+def first_starts(bench):
+    """CUPTI begins to note launches in the midst of eight threads' launches: once a process, so there are several processes."""
+    for number in range(FIRST_STARTS):
+        name = f"first-start-{number}"
+        running = Running(bench, name, ["--start-paused"], [bench.programs["control_threads"], "plain"])
+        answer = None
+        if bench.check(f"{name}-ready", running.is_ready(), running.err.read_text(errors="replace")[-300:]):
+            time.sleep(0.3 + 0.01 * number)
+            answer, _ = running.ctl("start")
+            time.sleep(0.5)
+        code, did, report = running.end()
+        judge(bench, name, code, did, report, False)
+        if report:
+            started = answer and answer["processes"] == 1 and not answer["unanswered"]
+            bench.check(f"{name}-exact", started and report["launches"] > 0 and report["device_only"] == 0, f"{report['launches']} launches from the first start on, {report['device_only']} records without their call, {report['untimed_operations']} operations without device times")
+
+
 TRAINING = """
 import sys, threading, torch
 layers = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(8)]).cuda()
@@ -232,6 +252,7 @@ def run(bench):
     toggle(bench, "auto", [], 8, False)
     toggle(bench, "hooks", ["--device-times", "off"], 4, False)
     toggle(bench, "start-paused", ["--start-paused", "--graph-times", "node"], 6, True, starts_paused=True)
+    first_starts(bench)
     settings(bench, "settings-nodes", ["--graph-times", "node"], 10, pauses=True)
     settings(bench, "settings-graphs", ["--graph-times", "graph", "--stacks", "none"], 6, pauses=False)
     settings_torch(bench)
