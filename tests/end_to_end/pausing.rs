@@ -175,6 +175,8 @@ fn capture_range_begins_at_once_while_another_thread_copies() {
     let first = report["kernels"].as_array().unwrap().iter().find(|kernel| kernel["name"] == "first_kernel");
     assert_eq!(first.map(|kernel| count(kernel, "timed_calls")), Some(20), "{report:#}");
     assert_eq!(count(&report, "device_only"), 0);
+    // One would say that the copy was waited for.
+    assert!(!report["notices"].to_string().contains("a launch did not return"), "{report:#}");
 }
 
 #[test]

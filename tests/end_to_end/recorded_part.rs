@@ -82,6 +82,27 @@ fn ranges_are_recorded_as_often_as_asked() {
     assert!(summary.contains("2 of 3 capture ranges began"), "{summary}");
 }
 
+/// A range that begins while another thread's ends is recorded. Each has one launch; one that begins before the
+/// other has ended is a part of it, and its launch is late.
+#[test]
+fn range_that_begins_as_another_ends_is_recorded() {
+    const ROUNDS: u64 = 1000;
+    for times in ["on", "off"] {
+        let report = run_with(
+            &["--capture-range", "nvtx:step", "--capture-range-end", "repeat:3000", "--device-times", times],
+            compiled("captured", Link::Driver),
+        )
+        .arg("neighbours")
+        .arg(ROUNDS.to_string())
+        .succeed()
+        .report();
+        let (recorded, paused) = launches(&report);
+        let begun = count(&report["recording"]["capture_ranges"], "begun");
+        assert_eq!(recorded + paused, 2 * ROUNDS);
+        assert!(begun > ROUNDS && recorded >= begun, "{recorded} launches of {begun} ranges, times {times}");
+    }
+}
+
 #[test]
 fn range_that_never_begins_is_said_in_the_summary() {
     for (range, how) in [("nvtx:step", "profiler"), ("nvtx:step@library", "push"), ("launches:41-50", "none")]
@@ -110,32 +131,34 @@ fn launches_are_recorded_by_their_numbers() {
 
 #[test]
 fn launches_of_many_threads_are_counted_once() {
-    let folder = Folder::new();
-    let mut session = Session::run(
-        &folder,
-        &["--capture-range", "launches:101-300"],
-        compiled("toggled", Link::Driver),
-        &[],
-    );
-    assert_eq!(session.line(), "ready");
-    eventually("the end of the range", || {
-        let status = ctl(session.pid(), &["status", "--json"]).expect_code(0);
-        status.stdout.contains("capture-ranges-over").then_some(())
-    });
-    session.release();
-    let line = session.line();
-    let own: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
-    let (status, stderr) = session.end();
-    assert!(status.success(), "{stderr}");
-    let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0);
-    let report: Value = serde_json::from_str(&report.stdout).unwrap();
-    let replays = report["recording"]["paused_graph_launches"].as_u64().unwrap();
-    assert!(own[0] + own[1] >= 300, "{line}");
-    assert_eq!(count(&report, "launches") + count(&report, "graph_launches"), 200, "{report:#}");
-    assert_eq!(launches(&report).0 + launches(&report).1, own[0]);
-    assert_eq!(count(&report, "graph_launches") + replays, own[1]);
-    assert_eq!(count(&report, "device_only"), 0);
-    assert_eq!(report["complete"], true);
+    for times in ["on", "off"] {
+        let folder = Folder::new();
+        let mut session = Session::run(
+            &folder,
+            &["--capture-range", "launches:101-300", "--device-times", times],
+            compiled("toggled", Link::Driver),
+            &[],
+        );
+        assert_eq!(session.line(), "ready");
+        eventually("the end of the range", || {
+            let status = ctl(session.pid(), &["status", "--json"]).expect_code(0);
+            status.stdout.contains("capture-ranges-over").then_some(())
+        });
+        session.release();
+        let line = session.line();
+        let own: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+        let (status, stderr) = session.end();
+        assert!(status.success(), "{stderr}");
+        let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0);
+        let report: Value = serde_json::from_str(&report.stdout).unwrap();
+        let replays = report["recording"]["paused_graph_launches"].as_u64().unwrap();
+        assert!(own[0] + own[1] >= 300, "{line}");
+        assert_eq!(count(&report, "launches") + count(&report, "graph_launches"), 200, "{times} {report:#}");
+        assert_eq!(launches(&report).0 + launches(&report).1, own[0]);
+        assert_eq!(count(&report, "graph_launches") + replays, own[1]);
+        assert_eq!(count(&report, "device_only"), 0);
+        assert_eq!(report["complete"], true);
+    }
 }
 
 #[test]

@@ -1,8 +1,13 @@
-/* Four rounds of ten launches and a wait, of which rounds 1 and 3 are inside of a range: `captured HOW [ROUNDS]`, with HOW profiler, push,
-   domain, start, early (a range pushed before CUDA is used), forked (the same, in a child), warmup (a range that ends before it), or none. Prints how many launches there were. Ranges are made through NVTX's tables, as its headers do. */
+/* Four rounds of ten launches and a wait, of which rounds 1 and 3 are inside of a range: `captured HOW [ROUNDS]`, with
+   HOW profiler, push, domain, start, early (a range pushed before CUDA is used), forked (the same, in a child), warmup
+   (a range that ends before it), or none. With neighbours each round has a range with one launch, and another thread's
+   that begins as it ends, with one launch too. Prints how many launches there were. Ranges are made through NVTX's
+   tables, as its headers do. */
 #include "driver.h"
 #include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +70,53 @@ static struct {
     const char *message;
 } attributes = {2, 48, 0, 0, 0, 0, 0, 0, 1, "step"};
 
+static atomic_int turn_of_other;
+
+static void spin(int times)
+{
+    for (volatile int i = 0; i < times; i++)
+        ;
+}
+
+static void *other(void *cuda)
+{
+    OK(cuCtxSetCurrent(((Cuda *)cuda)->context));
+    for (int round = 1;; round++) {
+        int turn;
+        while ((turn = turn_of_other) == 0)
+            ;
+        if (turn < 0)
+            return NULL;
+        spin(round * 7 % 200);
+        push("step");
+        usleep(200);
+        launch(((Cuda *)cuda)->first, NULL);
+        pop();
+        turn_of_other = 0;
+    }
+}
+
+static int neighbours(int rounds)
+{
+    Cuda cuda = cuda_start();
+    pthread_t thread;
+    pthread_create(&thread, NULL, other, &cuda);
+    for (int round = 0; round < rounds; round++) {
+        push("step");
+        launch(cuda.first, NULL);
+        turn_of_other = 1;
+        spin(round * 11 % 200);
+        pop();
+        while (turn_of_other)
+            ;
+    }
+    turn_of_other = -1;
+    pthread_join(thread, NULL);
+    OK(cuCtxSynchronize());
+    printf("%d\n", 2 * rounds);
+    return 0;
+}
+
 int main(int count, char **arguments)
 {
     const char *how = count > 1 ? arguments[1] : "none";
@@ -72,6 +124,8 @@ int main(int count, char **arguments)
     nvtx_start();
     push = functions[CORE][9], pop = functions[CORE][11], start = functions[CORE][5], end = functions[CORE][7];
     domain_create = functions[CORE2][12], domain_push = functions[CORE2][4], domain_pop = functions[CORE2][5];
+    if (strcmp(how, "neighbours") == 0)
+        return neighbours(rounds);
     if (strcmp(how, "forked") == 0) {
         pid_t child = fork();
         if (child)

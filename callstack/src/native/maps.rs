@@ -82,7 +82,7 @@ struct File(i32);
 impl File {
     fn open(path: &CStr) -> Option<File> {
         let file = system::open_to_read(path);
-        (file >= 0).then_some(File(file))
+        (file >= 0).then(|| File(file))
     }
 
     /// Calls `is_wanted` with every line, up to the first one for which it returns true; that line is then

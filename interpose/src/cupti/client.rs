@@ -52,11 +52,12 @@ fn begin(session: &'static Session, tables: &Tables, driver_version: c_int, simu
     let in_full_buffers = settings::get(settings::DELIVERY).is_some_and(|value| value == c"full");
     IS_STEADY.store(!in_full_buffers, Ordering::Relaxed);
     let lengths = if let DeviceTimesMode::Windows(windows) = mode { windows } else { Windows::USUAL };
-    let switching = Switching::take().map(|mut switching| {
-        windows::set_lengths(&mut switching, lengths, budget, !in_full_buffers);
-        switching
-    });
-    let by_windows = switching.filter(|_| matches!(mode, DeviceTimesMode::Windows(_)));
+    // Held until CUPTI is there: a range that begins meanwhile waits for its device times.
+    let mut switching = Switching::take();
+    if let Some(switching) = &mut switching {
+        windows::set_lengths(switching, lengths, budget, !in_full_buffers);
+    }
+    let by_windows = switching.as_mut().filter(|_| matches!(mode, DeviceTimesMode::Windows(_)));
     if by_windows.is_some() {
         session.set_timing(Timing::Off);
     }
@@ -69,8 +70,8 @@ fn begin(session: &'static Session, tables: &Tables, driver_version: c_int, simu
                 launch_callbacks::turn_on_for_others();
             }
             session.set_device_clock(timestamp, 1);
-            if let Some(mut switching) = by_windows {
-                windows::activate(session, &mut switching, true);
+            if let Some(switching) = by_windows {
+                windows::activate(session, switching, true);
             }
         }
         Err(why) => {

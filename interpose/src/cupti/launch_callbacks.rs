@@ -32,16 +32,17 @@ static STATE: AtomicU8 = AtomicU8::new(state::OFF);
 
 /// Turns the callbacks on. Other threads' launches that come meanwhile wait.
 pub fn turn_on(session: &Session, root: &Root) {
-    match STATE.compare_exchange(state::OFF, state::GO_ON, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => {}
-        Err(state::ON) => return,
-        Err(_) => return wait(),
-    }
-    let closed = under_way::close(PATIENCE_NS);
+    let found = STATE.compare_exchange(state::OFF, state::GO_ON, Ordering::AcqRel, Ordering::Acquire);
+    let closed = match found {
+        Ok(_) => Some(under_way::close(PATIENCE_NS)),
+        Err(_) if are_on() => return,
+        // Who was to turn them on does not come back from it.
+        Err(_) => None,
+    };
     callbacks::enable(root, launches::ids_of_kernels());
     STATE.store(state::ON, Ordering::Release);
     session.count_no_launches_under_way();
-    if !closed.is_quiet {
+    if !closed.is_some_and(|closed| closed.is_quiet) {
         session.notice(
             1,
             0,
@@ -50,12 +51,17 @@ pub fn turn_on(session: &Session, root: &Root) {
     }
 }
 
-/// Another thread turns them on, or this one does, in CUPTI's call of another client.
+/// Whether they are on. Waits where another thread turns them on, or this one does, in CUPTI's call of another
+/// client.
 #[cold]
-fn wait() {
+fn are_on() -> bool {
     let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
-    while STATE.load(Ordering::Acquire) != state::ON && clock::monotonic_ns() < deadline_ns {
-        system::sleep_ns(WAIT_STEP_NS);
+    loop {
+        match STATE.load(Ordering::Acquire) {
+            state::ON => return true,
+            _ if clock::monotonic_ns() >= deadline_ns => return false,
+            _ => system::sleep_ns(WAIT_STEP_NS),
+        }
     }
 }
 

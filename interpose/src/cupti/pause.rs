@@ -67,19 +67,27 @@ fn record_now(session: &'static Session) {
     }
 }
 
-/// Pauses the process from the calling thread's next call on; false if the service thread is left to do it.
-/// Kernels' kind goes off some turns later.
-fn pause_now(session: &'static Session) -> bool {
-    let Some(_switching) = Switching::take() else {
-        LATE.store(LATE_OFF, Ordering::Release);
-        return false;
-    };
-    forget_late();
+/// Pauses the process from the calling thread's next call on. Kernels' kind goes off some turns later.
+fn pause_now(session: &'static Session) {
+    match Switching::take() {
+        Some(_switching) => {
+            forget_late();
+            pause_after_range(session, root::of_tracer());
+        }
+        None => LATE.store(LATE_OFF, Ordering::Release),
+    }
+}
+
+/// A range has ended. Another thread may have begun the next one meanwhile.
+fn pause_after_range(session: &'static Session, root: Option<&Root>) {
+    if capture::is_open() {
+        return;
+    }
     if session.recording() == Recording::On {
         note_begin(session);
-        pause(session, root::of_tracer());
+        pause(session, root);
     }
-    true
+    capture::has_paused(session);
 }
 
 /// What an earlier call could not switch in time is overtaken by this one.
@@ -105,7 +113,7 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
     note_begin(session);
     match LATE.swap(0, Ordering::Acquire) {
         LATE_ON if capture::is_open() => drop(go_on(session, root)),
-        LATE_OFF if session.recording() == Recording::On => drop(pause(session, root)),
+        LATE_OFF => pause_after_range(session, root),
         _ => {}
     }
     if beginning::delay_is_over(session) {

@@ -21,7 +21,8 @@ impl Switching {
         let is_free = found != own;
         // SYNC: pairs with the Release in `drop`: what the last owner switched is seen.
         let takes = || OWNER.compare_exchange(found, own, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        (is_free && takes()).then_some(Switching(()))
+        // One that is made is given back as it is dropped, so only an owner makes one.
+        (is_free && takes()).then(|| Switching(()))
     }
 
     /// Waits for the right, for a bounded time: its owner may wait in CUPTI for what the caller holds.
@@ -42,5 +43,28 @@ impl Switching {
 impl Drop for Switching {
     fn drop(&mut self) {
         OWNER.store(Switching::NOBODY, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The right is the process's, so one test covers all cases in order.
+    #[test]
+    fn one_thread_at_a_time_has_the_right() {
+        let right = Switching::try_take();
+        assert!(right.is_some());
+        for _ in 0..2 {
+            assert!(Switching::try_take().is_none(), "who is refused leaves it to its owner");
+        }
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| Switching::take().is_some());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!waits.is_finished());
+            drop(right);
+            assert!(waits.join().is_ok_and(|has_got_it| has_got_it));
+        });
+        assert!(Switching::try_take().is_some());
     }
 }

@@ -25,12 +25,11 @@ use crate::symbols::entry::Entry;
 /// What makes a process record, or pauses it, at once. Both are for threads that are inside a hook.
 pub struct Switch {
     pub record: fn(&'static Session),
-    /// Returns whether it is done; if not, the service thread will do it.
-    pub pause: fn(&'static Session) -> bool,
+    pub pause: fn(&'static Session),
 }
 
 /// Set before the first session starts.
-pub static SWITCH: Link<Switch> = Link::new(&Switch { record: |_| (), pause: |_| true });
+pub static SWITCH: Link<Switch> = Link::new(&Switch { record: |_| (), pause: |_| () });
 
 /// What begins ranges; all but [`NONE`] only while more ranges may begin, or one is open.
 static MODE: AtomicU8 = AtomicU8::new(NONE);
@@ -212,6 +211,7 @@ pub fn of_call(session: &'static Session, entry: &Entry) -> (Recording, bool) {
     let recording = match (session.recording(), is_inside) {
         // Another thread's launch has ended the range; this one is of the range by its number.
         (Recording::Marked, true) => Recording::On,
+        (Recording::Off, true) if !is_open() => Recording::On,
         // Another thread's launch has begun the range, or has not ended it yet, or is just pausing the
         // process.
         (Recording::On, false) if is_open() || HAS_BEGUN.load(Ordering::Acquire) && number > to => {
@@ -246,6 +246,8 @@ fn begins(end: u64) {
 
 #[cold]
 fn ends(end: u64) {
+    // Read while the range is open: as soon as it is not, another thread may begin the last one.
+    let is_over = LEFT.load(Ordering::Relaxed) == 0;
     if end == 0 || OPEN.compare_exchange(end, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
@@ -254,22 +256,24 @@ fn ends(end: u64) {
         LEFT.fetch_add(1, Ordering::Relaxed);
         return;
     }
-    let is_over = LEFT.load(Ordering::Relaxed) == 0;
     in_session(|session| {
         session.count(Counter::CaptureRangesEnded, 1);
-        let is_paused = (SWITCH.get().pause)(session);
         if is_over {
-            // From here on the option costs nothing. Where the pause comes late, the launches until then are
-            // told by their numbers.
-            if is_paused {
-                session.set_counts_launches(false);
-            }
-            MODE.store(NONE, Ordering::Relaxed);
-            if SHUTS_DOWN.load(Ordering::Relaxed) {
-                session.control().capture_over.store(1, Ordering::Release);
-            }
+            MODE.store(NONE, Ordering::Release);
+        }
+        (SWITCH.get().pause)(session);
+        if is_over && SHUTS_DOWN.load(Ordering::Relaxed) {
+            session.control().capture_over.store(1, Ordering::Release);
         }
     });
+}
+
+/// Called once the process is paused after a range. Until then launches after the range are told by their
+/// numbers; from here on, if no more may begin, the option costs nothing.
+pub fn has_paused(session: &Session) {
+    if MODE.load(Ordering::Acquire) == NONE {
+        session.set_counts_launches(false);
+    }
 }
 
 /// Calls a function if there is a session. The thread becomes inside, or is so already.
