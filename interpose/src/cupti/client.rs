@@ -146,7 +146,8 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
     }
     callbacks::enable_graphs(root);
     callbacks::enable(root, launches::ids_of_others());
-    // A session that begins paused needs no records yet, and callbacks at launches only for records.
+    // A session that begins paused needs no records yet, and callbacks at launches only for records. With
+    // windows they are on in any case.
     let (is_recording, has_windows) = (session.recording() == Recording::On, session.timing() != Timing::On);
     if is_recording || has_windows || guest::is_present() {
         launch_callbacks::turn_on(session, root);

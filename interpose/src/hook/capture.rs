@@ -202,9 +202,10 @@ pub fn of_call(session: &'static Session, entry: &Entry) -> (Recording, bool) {
     let (from, to) = (FROM.load(Ordering::Relaxed), TO.load(Ordering::Relaxed));
     let is_inside = (from..=to).contains(&number);
     if is_inside && !HAS_BEGUN.load(Ordering::Acquire) {
-        begins(CALL);
-        // Another thread's launch may have begun the range, and not be done yet: this waits for it.
-        (SWITCH.get().record)(session);
+        if !begins(CALL) {
+            // Another thread's launch has begun the range, and may not be done yet: this waits for it.
+            (SWITCH.get().record)(session);
+        }
         // SYNC: pairs with the Acquire above: who sees it need not wait.
         HAS_BEGUN.store(true, Ordering::Release);
     }
@@ -228,20 +229,22 @@ pub fn last_launch_returned() {
     ends(CALL);
 }
 
+/// Whether a range begins by this.
 #[cold]
-fn begins(end: u64) {
+fn begins(end: u64) -> bool {
     if OPEN.compare_exchange(0, end, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        return;
+        return false;
     }
     let is_left = LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
     if !is_left {
         OPEN.store(0, Ordering::Release);
-        return;
+        return false;
     }
     in_session(|session| {
         session.count(Counter::CaptureRangesBegun, 1);
         (SWITCH.get().record)(session);
     });
+    true
 }
 
 #[cold]

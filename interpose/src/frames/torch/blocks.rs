@@ -39,7 +39,7 @@ pub const SYMBOL: &CStr = c"_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6Device
 const CUDA: u8 = 1;
 
 static CALL_SITES: CallSites = CallSites::new();
-/// Its switch says whether blocks are requested.
+/// It is off while blocks are requested.
 static DIRECT: Direct = Direct::new();
 
 /// Searches for PyTorch's function that found none. After so many of them a call site gets none for good.
@@ -49,7 +49,7 @@ static FAILED_SEARCHES: AtomicU32 = AtomicU32::new(0);
 /// Called at a session's start: reads whether blocks are requested.
 pub fn begin_session(session: &'static Session) {
     let asked = settings::get(settings::MEMORY).is_some_and(|value| value == c"blocks");
-    DIRECT.turn(asked, Ordering::Relaxed);
+    DIRECT.set_off(asked, Ordering::Relaxed);
     if asked {
         note(session, Blocks { is_on: true, ticks: 0 });
     }
@@ -63,9 +63,9 @@ pub fn request(session: &'static Session, asked: bool) {
     if asked {
         // Blocks that are recorded from here on have later times than the note.
         note(session, Blocks { is_on: true, ticks: clock::now() });
-        DIRECT.turn(true, Ordering::Release);
+        DIRECT.set_off(true, Ordering::Release);
     } else {
-        DIRECT.turn(false, Ordering::Relaxed);
+        DIRECT.set_off(false, Ordering::Relaxed);
         note(session, Blocks { is_on: false, ticks: clock::now() });
     }
 }

@@ -2,6 +2,7 @@
 //! look-up is made once per call site. Nothing here locks or allocates.
 
 use core::ffi::c_void;
+use core::mem::offset_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -66,6 +67,11 @@ pub struct Direct {
     callers: [AtomicPtr<c_void>; 6],
 }
 
+const _: () = {
+    assert!(offset_of!(Direct, is_off) == 0 && offset_of!(Direct, original) == 8);
+    assert!(offset_of!(Direct, callers) == 16 && size_of::<Direct>() == 64);
+};
+
 impl Direct {
     pub const fn new() -> Direct {
         Direct {
@@ -79,7 +85,7 @@ impl Direct {
         self.is_off.load(order) != 0
     }
 
-    pub fn turn(&self, is_off: bool, order: Ordering) {
+    pub fn set_off(&self, is_off: bool, order: Ordering) {
         self.is_off.store(is_off.into(), order);
     }
 
