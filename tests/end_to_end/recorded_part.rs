@@ -82,8 +82,8 @@ fn ranges_are_recorded_as_often_as_asked() {
     assert!(summary.contains("2 of 3 capture ranges began"), "{summary}");
 }
 
-/// A range that begins while another thread's ends is recorded. Each has one launch; one that begins before the
-/// other has ended is a part of it, and its launch is late.
+/// A range that begins while another thread's ends is recorded. Each has one launch; one that begins before
+/// the other has ended is a part of it, and its launch is late.
 #[test]
 fn range_that_begins_as_another_ends_is_recorded() {
     const ROUNDS: u64 = 1000;

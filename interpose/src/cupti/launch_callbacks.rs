@@ -2,11 +2,11 @@
 //! windows, from when it first goes on, a graph is made, or another client of CUPTI comes. Nobody takes that
 //! back.
 //!
-//! The callbacks cost a launch 0.1 µs in a tight loop, and more in PyTorch (OVERHEAD.md). But a thread that is inside a launch as they go on gets that
-//! launch's correlation id for all its later launches too (seen with CUPTI 13.0). Device records of those
-//! have other ids, so they are without their calls, which the report counts; one may be taken for that
-//! launch's. Therefore the callbacks go on at a moment without a launch, and in spite of a launch only if it
-//! has not returned for [`PATIENCE_NS`]: it may wait for a kernel.
+//! The callbacks cost a launch 0.1 µs in a tight loop, and more in PyTorch (OVERHEAD.md). But a thread that
+//! is inside a launch as they go on gets that launch's correlation id for all its later launches too (seen
+//! with CUPTI 13.0). Device records of those have other ids, so they are without their calls, which the
+//! report counts; one may be taken for that launch's. Therefore the callbacks go on at a moment without a
+//! launch, and in spite of one only if it has not returned for [`PATIENCE_NS`]: it may wait for a kernel.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -52,8 +52,8 @@ pub fn turn_on(session: &Session, root: &Root) {
     }
 }
 
-/// Whether they are on. Waits where another thread turns them on, or this one does, in CUPTI's call of another
-/// client.
+/// Whether they are on. Waits where another thread turns them on, or this one does, in CUPTI's call of
+/// another client.
 #[cold]
 fn are_on() -> bool {
     let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;

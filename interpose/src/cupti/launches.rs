@@ -1,7 +1,8 @@
 //! The launch callback: passes CUPTI's correlation id to the hook that is under way on the thread.
 //!
 //! The tracer enables this callback only for functions whose work makes records. It adds 100 to 150 ns to
-//! a launch of a tight loop (measured). A record of every API call, the usual way to learn the id, adds 250 to 600 ns.
+//! a launch of a tight loop (measured). A record of every API call, the usual way to learn the id, adds 250
+//! to 600 ns.
 
 use cupti_sys::cupti::{CUpti_ApiCallbackSite, CUpti_CallbackData};
 use gputrace_producer::thread;
