@@ -1,4 +1,5 @@
-/* Four threads launch, copy, fill, replay a graph and wait until stdin is closed; then it says how many of each there were. */
+/* Four threads make a graph each, and then launch, copy, fill, replay it and wait until stdin is closed; then it says
+   how many of each there were. */
 #include "driver.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -6,6 +7,7 @@
 
 static Cuda cuda;
 static atomic_int is_over;
+static pthread_barrier_t graphs_made;
 static atomic_long launches, graphs, copies, fills, waits;
 
 static void *work(void *unused)
@@ -24,6 +26,7 @@ static void *work(void *unused)
         launch(cuda.first, stream);
     OK(cuStreamEndCapture(stream, &graph));
     OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    pthread_barrier_wait(&graphs_made);
     while (!is_over) {
         for (int i = 0; i < 5; i++)
             launch(cuda.first, stream);
@@ -45,6 +48,7 @@ int main(void)
 {
     pthread_t threads[4];
     cuda = cuda_start();
+    pthread_barrier_init(&graphs_made, NULL, 4);
     for (int i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, work, NULL);
     puts("ready");

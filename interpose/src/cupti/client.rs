@@ -53,12 +53,12 @@ fn begin(session: &'static Session, tables: &Tables, driver_version: c_int, simu
     IS_STEADY.store(!in_full_buffers, Ordering::Relaxed);
     let lengths = if let DeviceTimesMode::Windows(windows) = mode { windows } else { Windows::USUAL };
     // Held until CUPTI is there: a range that begins meanwhile waits for its device times.
-    let mut switching = Switching::take();
-    if let Some(switching) = &mut switching {
-        windows::set_lengths(switching, lengths, budget, !in_full_buffers);
-    }
-    let by_windows = switching.as_mut().filter(|_| matches!(mode, DeviceTimesMode::Windows(_)));
-    if by_windows.is_some() {
+    let Some(mut switching) = Switching::take() else {
+        return without_times(session, "another thread is switching what is recorded, and is not done");
+    };
+    windows::set_lengths(&mut switching, lengths, budget, !in_full_buffers);
+    let is_by_windows = matches!(mode, DeviceTimesMode::Windows(_));
+    if is_by_windows {
         session.set_timing(Timing::Off);
     }
     match subscribe(session, driver_version, simulated) {
@@ -70,16 +70,22 @@ fn begin(session: &'static Session, tables: &Tables, driver_version: c_int, simu
                 launch_callbacks::turn_on_for_others();
             }
             session.set_device_clock(timestamp, 1);
-            if let Some(switching) = by_windows {
-                windows::activate(session, switching, true);
+            if is_by_windows {
+                windows::activate(session, &mut switching, true);
             }
         }
         Err(why) => {
             session.set_timing(Timing::On);
-            session.notice(1, rung::HOOKS, format!("no device times: {why}").as_bytes());
-            stderr::line(&[b"no device times: ", why.as_bytes(), b"; host times only"]);
+            without_times(session, &why);
         }
     }
+    // A range has waited in vain meanwhile.
+    pause::make_up(session, root::of_tracer());
+}
+
+fn without_times(session: &Session, why: &str) {
+    session.notice(1, rung::HOOKS, format!("no device times: {why}").as_bytes());
+    stderr::line(&[b"no device times: ", why.as_bytes(), b"; host times only"]);
 }
 
 /// What the variable asks for. One that makes no sense is as if unset, as the command line warns.

@@ -37,19 +37,22 @@ pub fn turn_on(session: &Session, root: &Root) {
     let closed = match found {
         Ok(_) => Some(under_way::close(PATIENCE_NS)),
         Err(_) if are_on() => return,
-        // Who was to turn them on does not come back from it.
+        // Who was to turn them on is long about it, or does not come back.
         Err(_) => None,
     };
     callbacks::enable(root, launches::ids_of_kernels());
     STATE.store(state::ON, Ordering::Release);
     session.count_no_launches_under_way();
-    if !closed.is_some_and(|closed| closed.is_quiet) {
-        session.notice(
-            1,
-            0,
-            b"a launch did not return for 0.1 s as CUPTI was to note launches: its thread's may lack device times, or have another's",
-        );
-    }
+    let notice: &[u8] = match closed {
+        Some(closed) if closed.is_quiet => return,
+        Some(_) => {
+            b"a launch did not return for 0.1 s as CUPTI was to note launches: its thread's may lack device times, or have another's"
+        }
+        None => {
+            b"CUPTI was not done for 0.2 s as it was to note launches: some may lack device times, or have another's"
+        }
+    };
+    session.notice(1, 0, notice);
 }
 
 /// Whether they are on. Waits where another thread turns them on, or this one does, in CUPTI's call of

@@ -18,7 +18,7 @@
 //! callback goes off or on gets that call's correlation id for all its later calls too (seen with CUPTI
 //! 13.0).
 
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::session::Session;
@@ -46,53 +46,61 @@ static TIMING_TURNS_LEFT: AtomicU32 = AtomicU32::new(0);
 const TURNS_QUIET: u32 = 10;
 static QUIET_TURNS_LEFT: AtomicU32 = AtomicU32::new(0);
 
-/// What a hook could not switch in time, for the service thread: [`LATE_ON`] or [`LATE_OFF`]; 0 for nothing.
-static LATE: AtomicU8 = AtomicU8::new(0);
-const LATE_ON: u8 = 1;
-const LATE_OFF: u8 = 2;
+/// A hook could not switch in time. The service thread does it, as the range is then open or not.
+static IS_LATE: AtomicBool = AtomicBool::new(false);
 
 /// What hooks switch by.
 pub static SWITCH: Switch = Switch { record: record_now, pause: pause_now };
 
 /// Makes the process record from the calling thread's next call on.
 fn record_now(session: &'static Session) {
-    match Switching::take() {
-        Some(_switching) if capture::is_open() => {
-            forget_late();
-            note_begin(session);
-            go_on(session, root::of_tracer());
+    switch_or_leave(|root| {
+        if capture::is_open() {
+            go_on_in_range(session, root);
         }
-        Some(_) => {}
-        None => LATE.store(LATE_ON, Ordering::Release),
-    }
+    });
 }
 
 /// Pauses the process from the calling thread's next call on. Kernels' kind goes off some turns later.
 fn pause_now(session: &'static Session) {
-    match Switching::take() {
-        Some(_switching) => {
-            forget_late();
-            pause_after_range(session, root::of_tracer());
+    switch_or_leave(|root| {
+        // Another thread may have begun the next range meanwhile.
+        if !capture::is_open() {
+            pause_after_range(session, root);
         }
-        None => LATE.store(LATE_OFF, Ordering::Release),
+    });
+}
+
+/// Waits for the right to switch. Without it the service thread is left to switch, and until it has, nobody
+/// else waits.
+fn switch_or_leave(switch: impl FnOnce(Option<&Root>)) {
+    let is_late = IS_LATE.load(Ordering::Relaxed);
+    match if is_late { Switching::try_take() } else { Switching::take() } {
+        Some(_switching) => switch(root::of_tracer()),
+        None => IS_LATE.store(true, Ordering::Release),
     }
 }
 
-/// A range has ended. Another thread may have begun the next one meanwhile.
-fn pause_after_range(session: &'static Session, root: Option<&Root>) {
-    if capture::is_open() {
-        return;
+/// Switches for the hooks that could not in time. Called with the right to switch.
+pub fn make_up(session: &'static Session, root: Option<&Root>) {
+    match IS_LATE.swap(false, Ordering::Acquire) {
+        true if capture::is_open() => go_on_in_range(session, root),
+        true => pause_after_range(session, root),
+        false => {}
     }
+}
+
+fn go_on_in_range(session: &'static Session, root: Option<&Root>) {
+    note_begin(session);
+    go_on(session, root);
+}
+
+fn pause_after_range(session: &'static Session, root: Option<&Root>) {
     if session.recording() == Recording::On {
         note_begin(session);
         pause(session, root);
     }
     capture::has_paused(session);
-}
-
-/// What an earlier call could not switch in time is overtaken by this one.
-fn forget_late() {
-    LATE.store(0, Ordering::Relaxed);
 }
 
 /// Writes, once a session, that it began paused if it did.
@@ -111,11 +119,7 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
     // A hook that switches now is done by the next turn.
     let Some(_switching) = Switching::try_take() else { return };
     note_begin(session);
-    match LATE.swap(0, Ordering::Acquire) {
-        LATE_ON if capture::is_open() => drop(go_on(session, root)),
-        LATE_OFF => pause_after_range(session, root),
-        _ => {}
-    }
+    make_up(session, root);
     if beginning::delay_is_over(session) {
         go_on(session, root);
     }

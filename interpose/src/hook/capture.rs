@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, 
 
 use gputrace_producer::hook_state::Recording;
 use gputrace_producer::session::{self, Session};
-use gputrace_producer::{system, thread};
+use gputrace_producer::{clock, system, thread};
 use gputrace_wire::capture_range::{CaptureRange, CaptureRangeEnd};
 use gputrace_wire::counter::Counter;
 use gputrace_wire::reported::Why;
@@ -56,6 +56,10 @@ static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// What ends a range that no NVTX range began.
 const CALL: u64 = 1;
+/// A thread is looking whether a range is left for it to begin; none is open yet.
+const BEGINNING: u64 = 2;
+/// How long a launch of the range waits for the thread that begins it, which takes a moment if it runs.
+const BEGINNING_MOST_NS: u64 = 100_000_000;
 /// In what ends a range that an NVTX range began which any thread may end.
 const STARTED: u64 = 1 << 63;
 
@@ -103,7 +107,7 @@ pub fn begin_session(session: &Session) -> bool {
     if mode == NONE {
         return false;
     }
-    let is_open = OPEN.load(Ordering::Relaxed) != 0;
+    let is_open = is_open();
     // The session is not published yet, so it cannot count.
     WANTED.store(LEFT.load(Ordering::Relaxed) + u32::from(is_open), Ordering::Relaxed);
     session.set_counts_launches(mode == LAUNCHES);
@@ -116,7 +120,7 @@ static WANTED: AtomicU32 = AtomicU32::new(0);
 /// Called once the session is published.
 pub fn count_wanted(session: &'static Session) {
     session.count(Counter::CaptureRangesWanted, WANTED.swap(0, Ordering::Relaxed).into());
-    if OPEN.load(Ordering::Relaxed) != 0 && MODE.load(Ordering::Relaxed) == NVTX {
+    if is_open() && MODE.load(Ordering::Relaxed) == NVTX {
         session.count(Counter::CaptureRangesBegun, 1);
     }
 }
@@ -148,7 +152,7 @@ pub fn profiler_stops() {
 /// Whether a range is open. Who switches asks once it has the right to: another thread's call may have ended
 /// the range meanwhile.
 pub fn is_open() -> bool {
-    OPEN.load(Ordering::Acquire) != 0
+    !matches!(OPEN.load(Ordering::Acquire), 0 | BEGINNING)
 }
 
 /// Whether an NVTX range may begin or end a range.
@@ -171,7 +175,7 @@ pub fn pushed(level: i32) {
 /// A range of the domain was popped, with so many left on the calling thread.
 #[cold]
 pub fn popped(level: i32) {
-    if let (Ok(level), true) = (u32::try_from(level), OPEN.load(Ordering::Relaxed) != 0) {
+    if let (Ok(level), true) = (u32::try_from(level), is_open()) {
         ends(of_thread(level));
     }
 }
@@ -203,7 +207,8 @@ pub fn of_call(session: &'static Session, entry: &Entry) -> (Recording, bool) {
     let is_inside = (from..=to).contains(&number);
     if is_inside && !HAS_BEGUN.load(Ordering::Acquire) {
         if !begins(CALL) {
-            // Another thread's launch has begun the range, and may not be done yet: this waits for it.
+            // Another thread's launch has begun the range, and may not be done yet: these wait for it.
+            await_beginning();
             (SWITCH.get().record)(session);
         }
         // SYNC: pairs with the Acquire above: who sees it need not wait.
@@ -215,9 +220,7 @@ pub fn of_call(session: &'static Session, entry: &Entry) -> (Recording, bool) {
         (Recording::Off, true) if !is_open() => Recording::On,
         // Another thread's launch has begun the range, or has not ended it yet, or is just pausing the
         // process.
-        (Recording::On, false) if is_open() || HAS_BEGUN.load(Ordering::Acquire) && number > to => {
-            Recording::Marked
-        }
+        (Recording::On, false) if is_open() || HAS_BEGUN.load(Ordering::Acquire) => Recording::Marked,
         (recording, _) => recording,
     };
     (recording, number == to)
@@ -232,12 +235,13 @@ pub fn last_launch_returned() {
 /// Whether a range begins by this.
 #[cold]
 fn begins(end: u64) -> bool {
-    if OPEN.compare_exchange(0, end, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if OPEN.compare_exchange(0, BEGINNING, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return false;
     }
     let is_left = LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    // SYNC: Release: who finds the range open finds it taken from those left.
+    OPEN.store(if is_left { end } else { 0 }, Ordering::Release);
     if !is_left {
-        OPEN.store(0, Ordering::Release);
         return false;
     }
     in_session(|session| {
@@ -248,10 +252,21 @@ fn begins(end: u64) -> bool {
 }
 
 #[cold]
+fn await_beginning() {
+    let deadline_ns = clock::monotonic_ns() + BEGINNING_MOST_NS;
+    while OPEN.load(Ordering::Acquire) == BEGINNING && clock::monotonic_ns() < deadline_ns {
+        system::yield_now();
+    }
+}
+
+#[cold]
 fn ends(end: u64) {
+    if end == 0 || OPEN.load(Ordering::Acquire) != end {
+        return;
+    }
     // Read while the range is open: as soon as it is not, another thread may begin the last one.
     let is_over = LEFT.load(Ordering::Relaxed) == 0;
-    if end == 0 || OPEN.compare_exchange(end, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if OPEN.compare_exchange(end, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
     if session::current().is_none() {

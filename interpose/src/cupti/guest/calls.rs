@@ -158,6 +158,7 @@ pub fn switch(root: &Root, kind: CUpti_ActivityKind, on: bool) -> CUptiResult {
 /// Switches a kind for the guest where the tracer requests it too, or did: it is then on for all contexts.
 /// Other kinds are left to CUPTI.
 pub fn switch_if_for_all_contexts(root: &Root, kind: CUpti_ActivityKind, on: bool) -> Option<CUptiResult> {
+    let _errno = KeepErrno::new();
     if kind == kinds::KERNEL
         || kind == kinds::CONCURRENT_KERNEL
         || kinds::was_requested(Requester::Base, kind.0)
