@@ -6,6 +6,7 @@
 #include "driver.h"
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -84,7 +85,7 @@ static void *other(void *cuda)
     for (int round = 1;; round++) {
         int turn;
         while ((turn = turn_of_other) == 0)
-            ;
+            sched_yield();
         if (turn < 0)
             return NULL;
         spin(round * 7 % 200);
@@ -108,7 +109,7 @@ static int neighbours(int rounds)
         spin(round * 11 % 200);
         pop();
         while (turn_of_other)
-            ;
+            sched_yield();
     }
     turn_of_other = -1;
     pthread_join(thread, NULL);
