@@ -152,7 +152,7 @@ fn launches_of_many_threads_are_counted_once() {
         let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0);
         let report: Value = serde_json::from_str(&report.stdout).unwrap();
         let replays = report["recording"]["paused_graph_launches"].as_u64().unwrap();
-        assert!(own[0] + own[1] >= 300, "{line}");
+        assert!(own[0] + own[1] > 300, "{line}");
         assert_eq!(count(&report, "launches") + count(&report, "graph_launches"), 200, "{times} {report:#}");
         assert_eq!(launches(&report).0 + launches(&report).1, own[0]);
         assert_eq!(count(&report, "graph_launches") + replays, own[1]);

@@ -1,8 +1,8 @@
-/* Four rounds of ten launches and a wait, of which rounds 1 and 3 are inside of a range: `captured HOW [ROUNDS]`, with
-   HOW profiler, push, domain, start, early (a range pushed before CUDA is used), forked (the same, in a child), warmup
-   (a range that ends before it), or none. With neighbours each round has a range with one launch, and another thread's
-   that begins as it ends, with one launch too. Prints how many launches there were. Ranges are made through NVTX's
-   tables, as its headers do. */
+/* Four rounds of ten launches and a wait, of which rounds 1 and 3 are inside of a range: `captured HOW
+   [ROUNDS]`, with HOW profiler, push, domain, start, early (a range pushed before CUDA is used), forked (the
+   same, in a child), warmup (a range that ends before it), or none. With neighbours each round has a range
+   with one launch, and another thread's that begins as it ends, with one launch too. Prints how many launches
+   there were. Ranges are made through NVTX's tables, as its headers do. */
 #include "driver.h"
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* Four threads make a graph each, and then launch, copy, fill, replay it and wait until stdin is closed; then it says
-   how many of each there were. */
+/* Four threads make a graph each, and then launch, copy, fill, replay it and wait until stdin is closed; then
+   it says how many of each there were. */
 #include "driver.h"
 #include <pthread.h>
 #include <stdatomic.h>

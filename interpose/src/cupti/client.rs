@@ -79,7 +79,7 @@ fn begin(session: &'static Session, tables: &Tables, driver_version: c_int, simu
             without_times(session, &why);
         }
     }
-    // A range has waited in vain meanwhile.
+    // A range may have waited in vain meanwhile.
     pause::make_up(session, root::of_tracer());
 }
 

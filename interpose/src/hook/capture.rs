@@ -286,8 +286,8 @@ fn ends(end: u64) {
     });
 }
 
-/// Called once the process is paused after a range. Until then launches after the range are told by their
-/// numbers; from here on, if no more may begin, the option costs nothing.
+/// Called once the process is paused after a range. Until then launches that are not of the range are known
+/// by their numbers; from here on, if no more ranges may begin, the option costs nothing.
 pub fn has_paused(session: &Session) {
     if MODE.load(Ordering::Acquire) == NONE {
         session.set_counts_launches(false);

@@ -1,6 +1,6 @@
 // Eight threads launch kernels, copy, fill and replay graphs until stdin is closed; graphs were made before the first line on stdout, and
-// every 200th round makes one more; with the argument `plain` there are no graphs. Then it
-// prints what there was of each. Its session is paused and goes on meanwhile.
+// every 200th round makes one more; with the argument `plain` there are no graphs. Then it prints what there was of each. Its session is
+// paused and goes on meanwhile.
 #include "expect.h"
 #include <atomic>
 #include <cstdio>
