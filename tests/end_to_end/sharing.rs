@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{self, Traced, calls, count, dropped, run};
+use crate::harness::tool::{self, Traced, calls, count, dropped, run, run_with};
 
 /// What the program prints without us.
 fn alone(program: &str, arguments: &[&str]) -> String {
@@ -146,6 +146,33 @@ fn client_of_the_second_interface_gets_cupti_whole() {
     let traced = traced("cupti_other", &["v2"]);
     assert_eq!(traced.ended.stdout, expected);
     expect_gave_way(&traced, "a client of CUPTI's V2 interface");
+}
+
+/// A paused program's session takes CUPTI up as the client comes, and records nothing.
+#[test]
+fn clients_find_what_they_would_find_alone_in_a_paused_program() {
+    for (program, argument) in [
+        ("cupti_client", "late"),
+        ("cupti_client", "early"),
+        ("cupti_graphs", ""),
+        ("cupti_hears", ""),
+        ("cupti_other", "v2"),
+    ] {
+        let arguments: Vec<&str> = (!argument.is_empty()).then_some(argument).into_iter().collect();
+        let expected = alone(program, &arguments);
+        let run = run_with(&["--start-paused"], compiled(program, Link::Driver));
+        let traced = arguments.iter().fold(run, |run, argument| run.arg(argument)).succeed();
+        assert_eq!(traced.ended.stdout, expected, "{program} {argument}");
+        let report = traced.report();
+        assert_eq!(
+            (count(&report, "launches"), dropped(&report)),
+            (0, 0),
+            "{program} {argument}: {report:#}"
+        );
+        let paused =
+            ["paused_launches", "paused_graph_launches"].map(|what| count(&report["recording"], what));
+        assert!(paused.iter().sum::<u64>() > 0, "{program} {argument}: {report:#}");
+    }
 }
 
 /// A copy of the simulated libcupti; its name may say which version it is.

@@ -1,6 +1,6 @@
 // Eight threads launch kernels, copy, fill and replay graphs until stdin is closed; graphs were made before the first line on stdout, and
-// every 200th round makes one more; with the argument `plain` there are no graphs. Then it prints what there was of each. Its session is
-// paused and goes on meanwhile.
+// every 200th round makes one more; with the argument `plain` there are no graphs, and with `blocking` two of the threads are inside of a copy
+// most of the time, which waits for a kernel. Then it prints what there was of each. Its session is paused and goes on meanwhile.
 #include "expect.h"
 #include <atomic>
 #include <cstdio>
@@ -11,6 +11,11 @@
 #include <vector>
 
 __global__ void touch(int *value) { *value += 1; }
+
+__global__ void spin(long ticks) {
+  for (long begin = clock64(); clock64() - begin < ticks;) {
+  }
+}
 
 static std::atomic<bool> is_over{false};
 static std::atomic<long> launches{0}, replays{0}, copies{0}, fills{0}, waits{0}, captured{0}, ready{0};
@@ -33,7 +38,9 @@ struct Made {
   }
 };
 
-static void work(bool has_graphs) {
+static const long SPIN_TICKS = 20000000; // Some 10 ms.
+
+static void work(bool has_graphs, bool blocks) {
   cudaStream_t stream;
   int *on_device, *pinned;
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -42,9 +49,18 @@ static void work(bool has_graphs) {
   std::unique_ptr<Made> before;
   if (has_graphs) before = std::make_unique<Made>(stream, on_device, pinned);
   ready++;
+  // The driver lets an allocation wait for as long as other threads launch without pause.
+  while (ready < 8) std::this_thread::yield();
   for (long round = 0; !is_over; round++) {
     for (int i = 0; i < 10; i++) touch<<<1, 1, 0, stream>>>(on_device);
     launches += 10;
+    if (blocks) {
+      // Into memory that is not pinned: the call returns once it is done.
+      int value;
+      spin<<<1, 1, 0, stream>>>(SPIN_TICKS);
+      CHECK(cudaMemcpyAsync(&value, on_device, 4, cudaMemcpyDeviceToHost, stream));
+      launches += 1, copies += 1;
+    }
     CHECK(cudaMemcpyAsync(on_device, pinned, 4096, cudaMemcpyHostToDevice, stream));
     CHECK(cudaMemsetAsync(on_device, 1, 4096, stream));
     copies += 1, fills += 1;
@@ -68,10 +84,10 @@ static void work(bool has_graphs) {
 }
 
 int main(int count, char **arguments) {
-  bool has_graphs = count < 2 || strcmp(arguments[1], "plain") != 0;
+  bool has_graphs = count < 2, has_blocking = !has_graphs && !strcmp(arguments[1], "blocking");
   CHECK(cudaFree(0));
   std::vector<std::thread> threads;
-  for (int i = 0; i < 8; i++) threads.emplace_back(work, has_graphs);
+  for (int i = 0; i < 8; i++) threads.emplace_back(work, has_graphs, has_blocking && i < 2);
   while (ready < 8) std::this_thread::yield();
   puts("ready");
   fflush(stdout);

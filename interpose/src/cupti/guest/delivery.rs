@@ -119,12 +119,9 @@ fn kind_for_guest(record: &[u8], typed: &Record<'_>) -> Option<u32> {
         // The tracer switches this kind independently, and records come late.
         return windows::had(kind, graph.correlation_id(), graph.start_ns()).then_some(kind);
     }
-    if !kinds::was_requested(Requester::Base, kind) {
-        if own_calls::is_of_one(record) {
-            return None;
-        }
-        // The kind is on for the guest alone, so CUPTI itself respects the guest's windows.
-        return Some(if kind == CONCURRENT_KERNEL { as_asked(kind) } else { kind });
+    let is_for_guest_alone = !kinds::was_requested(Requester::Base, kind);
+    if is_for_guest_alone && own_calls::is_of_one(record) {
+        return None;
     }
     let (correlation, start_ns) = match typed {
         Record::Kernel(kernel) => (kernel.correlation_id(), kernel.start_ns()),
@@ -132,17 +129,13 @@ fn kind_for_guest(record: &[u8], typed: &Record<'_>) -> Option<u32> {
         Record::MemcpyPtoP(copy) => (copy.correlation_id(), copy.start_ns()),
         Record::Memset(fill) => (fill.correlation_id(), fill.start_ns()),
         // Besides these and graph-level timing (above), the tracer enables no kind.
-        _ => return None,
+        _ => return is_for_guest_alone.then_some(kind),
     };
     if kind == CONCURRENT_KERNEL && windows::had(KERNEL, correlation, start_ns) {
         return Some(KERNEL);
     }
-    windows::had(kind, correlation, start_ns).then_some(kind)
-}
-
-/// Kernel records get the kernel kind that the guest has on now.
-fn as_asked(kind: u32) -> u32 {
-    if windows::kinds() >> KERNEL & 1 != 0 { KERNEL } else { kind }
+    // Where the kind is on for the guest alone, CUPTI itself respects the guest's windows.
+    (is_for_guest_alone || windows::had(kind, correlation, start_ns)).then_some(kind)
 }
 
 /// Hands over the current buffer: the guest flushes or ends.

@@ -119,18 +119,19 @@ def toggle(bench, name, options, seconds, by_node, starts_paused=False):
     judge(bench, name, *running.end(), by_node)
 
 
-FIRST_STARTS = 6
+FIRST_STARTS = ["plain"] * 4 + ["blocking"] * 4
 
 
 def first_starts(bench):
-    """CUPTI begins to note launches in the midst of eight threads' launches: once a process, so there are several processes."""
-    for number in range(FIRST_STARTS):
-        name = f"first-start-{number}"
-        running = Running(bench, name, ["--start-paused"], [bench.programs["control_threads"], "plain"])
+    """CUPTI is taken up, and begins to note launches, in the midst of eight threads' launches and copies: once a process, so there are several processes."""
+    for number, kind in enumerate(FIRST_STARTS):
+        name = f"first-start-{kind}-{number}"
+        running = Running(bench, name, ["--start-paused"], [bench.programs["control_threads"], kind])
         answer = None
         if bench.check(f"{name}-ready", running.is_ready(), running.err.read_text(errors="replace")[-300:]):
             time.sleep(0.3 + 0.01 * number)
-            answer, _ = running.ctl("start")
+            answer, took = running.ctl("start")
+            bench.row(f"{name}-took", "INFO", f"{took:.0f} ms")
             time.sleep(0.5)
         code, did, report = running.end()
         judge(bench, name, code, did, report, False)
