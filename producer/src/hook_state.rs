@@ -129,7 +129,7 @@ impl HookState {
         self.0 & (RECORDING | COUNTS_LAUNCHES) & !1 == Recording::Off as u32
     }
 
-    /// Whether the session has been paused from its begin, and counts the calls that are under way.
+    /// Whether the session has been paused from its begin, and counts the launches that are under way.
     #[inline(always)]
     pub fn counts_under_way(self) -> bool {
         self.0 & RECORDING == OFF_FROM_BEGIN

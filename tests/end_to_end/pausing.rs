@@ -1,6 +1,5 @@
 //! A session that is paused and goes on: what is recorded, what is only counted, and when.
 
-use std::fs;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -104,41 +103,6 @@ fn session_that_starts_paused_records_from_the_start_on() {
     assert_eq!(report["kernels"][0]["name"], "first_kernel");
 }
 
-/// Whether the session's program has a libcupti now.
-fn has_cupti(session: &Session) -> bool {
-    let maps = fs::read_to_string(format!("/proc/{}/maps", session.program())).unwrap();
-    assert!(maps.contains("libcuda.so"), "{maps}");
-    maps.contains("libcupti")
-}
-
-#[test]
-fn paused_session_does_without_cupti_until_it_is_started() {
-    let folder = Folder::new();
-    let program = compiled("under_way", Link::Driver);
-    let mut session = Session::run(&folder, &["--start-paused"], program, &["1"]);
-    assert_eq!(session.line(), "ready");
-    sleep(Duration::from_millis(100));
-    assert!(!has_cupti(&session));
-    let status: Value =
-        serde_json::from_str(&ctl(session.pid(), &["status", "--json"]).expect_code(0).stdout).unwrap();
-    assert_eq!(status["settings"]["device-times"], "on", "as it will be: {status}");
-    switch(&session, "start");
-    assert!(has_cupti(&session));
-    session.release();
-    session.line();
-    assert!(session.end().0.success());
-}
-
-/// CUPTI numbers the nodes of graphs as they are made.
-#[test]
-fn paused_session_takes_cupti_up_as_a_graph_is_made() {
-    let folder = Folder::new();
-    let mut session = Session::run(&folder, &["--start-paused"], toggled(), &[]);
-    assert_eq!(session.line(), "ready");
-    assert!(has_cupti(&session));
-    ended(&folder, session);
-}
-
 #[test]
 fn device_times_that_were_off_at_the_start_of_a_paused_session_go_on_later() {
     let folder = Folder::new();
@@ -155,18 +119,18 @@ fn device_times_that_were_off_at_the_start_of_a_paused_session_go_on_later() {
     assert!(session.end().0.success());
     let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0);
     let report: Value = serde_json::from_str(&report.stdout).unwrap();
-    let (timed, without) =
-        (count(&report, "timed_operations"), count(&report["switched_times"], "switched_off_operations"));
+    let timed = count(&report, "timed_operations");
+    let without = count(&report["switched_times"], "switched_off_operations");
     assert!(timed > 100 && without > 100, "{timed} {without}");
     assert_eq!((timed + without, count(&report, "device_only")), (count(&report, "executed_operations"), 0));
 }
 
 /// The report of `under_way`, started paused, and how long its start took.
 #[track_caller]
-fn started_under_way(arguments: &[&str]) -> (Value, Duration) {
+fn started_under_way(launch_ms: &str) -> (Value, Duration) {
     let folder = Folder::new();
     let program = compiled("under_way", Link::Driver);
-    let mut session = Session::run(&folder, &["--start-paused"], program, arguments);
+    let mut session = Session::run(&folder, &["--start-paused"], program, &[launch_ms]);
     assert_eq!(session.line(), "ready");
     sleep(Duration::from_millis(100));
     let begin = Instant::now();
@@ -189,8 +153,8 @@ fn started_under_way(arguments: &[&str]) -> (Value, Duration) {
 /// and another one inside of a copy.
 #[test]
 fn launches_after_a_start_in_the_middle_of_one_have_their_own_times() {
-    let (report, took) = started_under_way(&["10"]);
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    let (report, took) = started_under_way("10");
+    assert!(took < Duration::from_secs(2), "{took:?}");
     let [launches, _, copies, ..] = recorded(&report);
     assert!(launches > 100 && paused(&report)[0] > 10, "{launches} {:?}", paused(&report));
     assert_eq!((count(&report, "timed_operations"), count(&report, "device_only")), (launches + copies, 0));
@@ -209,20 +173,10 @@ fn launches_after_a_start_in_the_middle_of_one_have_their_own_times() {
 /// A launch that does not return delays the start by a tenth of a second, and is reported.
 #[test]
 fn launch_that_does_not_return_does_not_keep_a_session_from_starting() {
-    let (report, took) = started_under_way(&["600"]);
+    let (report, took) = started_under_way("600");
     assert!(took < Duration::from_secs(2), "{took:?}");
     let notices = report["notices"].to_string();
     assert!(notices.contains("a launch did not return for 0.1 s"), "{notices}");
-    assert!(count(&report, "launches") > 0, "{report:#}");
-}
-
-/// A copy that does not return delays the start by some seconds, and is reported.
-#[test]
-fn copy_that_does_not_return_does_not_keep_a_session_from_starting() {
-    let (report, took) = started_under_way(&["10", "9000"]);
-    assert!(took > Duration::from_secs(3) && took < Duration::from_secs(9), "{took:?}");
-    let notices = report["notices"].to_string();
-    assert!(notices.contains("a copy or the launch of a graph did not return"), "{notices}");
     assert!(count(&report, "launches") > 0, "{report:#}");
 }
 

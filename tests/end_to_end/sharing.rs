@@ -148,7 +148,7 @@ fn client_of_the_second_interface_gets_cupti_whole() {
     expect_gave_way(&traced, "a client of CUPTI's V2 interface");
 }
 
-/// A paused program's session takes CUPTI up as the client comes, and records nothing.
+/// A paused session takes no kernels for itself, so CUPTI makes records for the client alone.
 #[test]
 fn clients_find_what_they_would_find_alone_in_a_paused_program() {
     for (program, argument) in [

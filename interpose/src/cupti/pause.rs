@@ -29,7 +29,7 @@ use gputrace_wire::run_settings::TimesSetting;
 use super::base_kinds::{turn_off, turn_on};
 use super::root::{self, Root};
 use super::switching::Switching;
-use super::{attach, launch_callbacks, windows};
+use super::{launch_callbacks, windows};
 use crate::hook::beginning;
 use crate::hook::capture::{self, Switch};
 
@@ -145,14 +145,6 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
 /// A step towards device times, towards none, or towards windows; called at turns of the service thread until
 /// it returns true. Where CUPTI is not used, there is nothing to switch.
 pub fn switch_times(session: &'static Session, wanted: TimesSetting) -> bool {
-    if attach::is_put_off(session) {
-        let Some(_switching) = Switching::try_take() else { return false };
-        if wanted != TimesSetting::Windows {
-            set_times_without_cupti(session, wanted == TimesSetting::On);
-            return true;
-        }
-        attach::take_up(session);
-    }
     let Some(root) = root::of_tracer() else { return true };
     // A hook that switches now is done by the next turn, and so is a pause, after some.
     let Some(mut switching) = Switching::try_take() else { return false };
@@ -168,14 +160,6 @@ pub fn switch_times(session: &'static Session, wanted: TimesSetting) -> bool {
         windows::activate(session, &mut switching, false);
     }
     is_done
-}
-
-/// What is wanted once CUPTI is taken up. The session is paused.
-fn set_times_without_cupti(session: &'static Session, is_on: bool) {
-    if is_on != (session.timing() == Timing::On) {
-        session.set_timing(if is_on { Timing::On } else { Timing::Off });
-        note_times(session, is_on);
-    }
 }
 
 fn switch_to(session: &'static Session, root: &Root, is_on: bool) -> bool {
@@ -220,10 +204,10 @@ fn switch_to(session: &'static Session, root: &Root, is_on: bool) -> bool {
 /// Whether operations that are recorded now get device times, or will once the session goes on.
 pub fn times_now(session: &Session) -> TimesSetting {
     match root::of_tracer() {
-        None if !attach::is_put_off(session) => TimesSetting::Off,
-        _ if windows::are_active(session) => TimesSetting::Windows,
-        _ if session.timing() == Timing::On => TimesSetting::On,
-        _ => TimesSetting::Off,
+        None => TimesSetting::Off,
+        Some(_) if windows::are_active(session) => TimesSetting::Windows,
+        Some(_) if session.timing() == Timing::On => TimesSetting::On,
+        Some(_) => TimesSetting::Off,
     }
 }
 
@@ -252,23 +236,14 @@ fn pause(session: &'static Session, root: Option<&Root>) -> bool {
     true
 }
 
-/// A step towards recording; false if there is another to come, at the next turn of the service thread. That is
-/// only where CUPTI was put off, and so never in a range.
 fn go_on(session: &'static Session, root: Option<&Root>) -> bool {
-    attach::take_up(session);
-    let taken_up: Option<&Root> = root::of_tracer();
-    let root = root.or(taken_up);
-    // From the first time on CUPTI has ids for launches; there is no going back.
-    if session.recording() == Recording::Off
-        && let Some(root) = root
-        && !launch_callbacks::try_turn_on(session, root)
-    {
-        return false;
-    }
     match (session.recording(), root) {
         (Recording::On, _) => return true,
+        // From the first time on CUPTI has ids for launches; there is no going back.
+        (_, Some(root)) if session.timing() == Timing::Off => launch_callbacks::turn_on(session, root),
         _ if session.timing() == Timing::Off => {}
         (Recording::Off, Some(root)) => {
+            launch_callbacks::turn_on(session, root);
             session.set_recording(Recording::Marked);
             _ = turn_on(session, root);
         }

@@ -57,11 +57,6 @@ fn seconds(text: &CStr) -> Option<f64> {
     (DELAY_MIN..=DELAY_MAX).contains(&seconds).then_some(seconds)
 }
 
-/// Whether the session is paused until somebody orders otherwise: neither a delay nor a range lets it go on.
-pub fn waits_for_order() -> bool {
-    BEGAN.load(Ordering::Relaxed) == Why::StartPaused as u8 && capture::why().is_none()
-}
-
 /// Whether the session still waits for its delay, and nobody else ends it.
 pub fn delay_is_over(session: &Session) -> bool {
     BEGAN.load(Ordering::Relaxed) == Why::Delay as u8

@@ -98,7 +98,7 @@ fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
 fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
     let Hook { session, state, is_sampled, .. } = hook;
     session.expect_count(Counter::PausedLaunches);
-    let under_way = under_way::LAUNCHES.begins();
+    let under_way = under_way::begins();
     let start_ticks = clock::now_if(is_sampled);
     let status = launch.call();
     let end_ticks = clock::now_if(is_sampled);

@@ -11,7 +11,7 @@
 //! | `nodes` | the graph nodes that a call made |
 //! | `calibration` | what CUPTI's records cost launch calls |
 //! | `pause` | what becomes of a call while the session is paused |
-//! | `under_way` | calls under way, counted until CUPTI calls back at them |
+//! | `under_way` | launches under way, counted until CUPTI calls back at them |
 //! | `saving` | what becomes of a launch outside of windows, where a budget allows no more than a part |
 
 pub mod beginning;

@@ -119,11 +119,11 @@ def toggle(bench, name, options, seconds, by_node, starts_paused=False):
     judge(bench, name, *running.end(), by_node)
 
 
-FIRST_STARTS = ["plain"] * 4 + ["blocking"] * 4
+FIRST_STARTS = ["plain"] * 4 + ["blocking"] * 2
 
 
 def first_starts(bench):
-    """CUPTI is taken up, and begins to note launches, in the midst of eight threads' launches and copies: once a process, so there are several processes."""
+    """CUPTI begins to note launches in the midst of eight threads' launches and copies: once a process, so there are several processes."""
     for number, kind in enumerate(FIRST_STARTS):
         name = f"first-start-{kind}-{number}"
         running = Running(bench, name, ["--start-paused"], [bench.programs["control_threads"], kind])
