@@ -88,7 +88,86 @@ macro_rules! hooks {
         hooks!(@function $symbol $args (_ = $before) |$cx| $description);
     };
     (@export $symbol:ident $args:tt (launch ($of:ident, $stream:expr); |$cx:ident| $description:expr)) => {
-        hooks!(@function $symbol $args (_ = ()) (launch ($of, $stream)) |$cx| $description);
+        hooks!(@launch $symbol $args ($of, $stream) |$cx| $description);
+    };
+    // The typed call of the original.
+    (@call ($($arg:ident: $type:ty),*)) => {
+        #[derive(Clone, Copy)]
+        struct Call(*mut c_void, $($type),*);
+        impl steps::DriverCall for Call {
+            #[inline(always)]
+            fn call(self) -> Status {
+                let Call(original, $($arg),*) = self;
+                // SAFETY: the address is the driver's function of that name, which has this signature;
+                // the arguments are the caller's own.
+                unsafe {
+                    core::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> Status>(
+                        original,
+                    )($($arg),*)
+                }
+            }
+        }
+    };
+    (@entry_of $symbol:ident) => {{
+        #[allow(clippy::indexing_slicing)]
+        let entry: &'static Entry = &ENTRIES[const { Index::$symbol as usize }];
+        entry
+    }};
+    // A launch: while the session is paused it runs through a function of its own, without what records one.
+    (@launch $symbol:ident ($($arg:ident: $type:ty),*) ($of:ident, $stream:expr) |$cx:ident| $description:expr) => {
+        /// # Safety
+        /// The same as for the driver's function of that name: the caller's arguments are passed on
+        /// unchanged.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[unsafe(naked)]
+        pub unsafe extern "C-unwind" fn $symbol($($arg: $type),*) -> Status {
+            launch_steps::begin!($symbol::passed_over, $symbol::in_full)
+        }
+
+        mod $symbol {
+            use super::*;
+
+            hooks!(@call ($($arg: $type),*));
+            #[allow(unused_variables)]
+            impl launch_steps::LaunchCall for Call {
+                #[inline(always)]
+                fn launched(self) -> (Handle, Handle) {
+                    let Call(_, $($arg),*) = self;
+                    ($of, $stream)
+                }
+                #[inline(always)]
+                fn describe(self, $cx: &Context) -> Description {
+                    let Call(_, $($arg),*) = self;
+                    $description
+                }
+            }
+
+            /// # Safety
+            /// The same as for the driver's function of that name.
+            pub unsafe extern "C-unwind" fn passed_over($($arg: $type),*) -> Status {
+                let entry = hooks!(@entry_of $symbol);
+                let original = originals::of(entry);
+                if !original.is_null()
+                    && let Some(status) = launch_steps::pass_over(entry, Call(original, $($arg),*))
+                {
+                    return status;
+                }
+                // SAFETY: the caller's own arguments.
+                unsafe { in_full($($arg),*) }
+            }
+
+            /// # Safety
+            /// The same as for the driver's function of that name.
+            #[inline(never)]
+            pub unsafe extern "C-unwind" fn in_full($($arg: $type),*) -> Status {
+                let entry = hooks!(@entry_of $symbol);
+                let original = originals::of(entry);
+                if original.is_null() {
+                    return ERROR_STUB_LIBRARY;
+                }
+                launch_steps::around(entry, without_session, Call(original, $($arg),*))
+            }
+        }
     };
     (@export $symbol:ident $args:tt (|$cx:ident| $description:expr)) => {
         hooks!(@function $symbol $args (_ = ()) |$cx| $description);
@@ -112,27 +191,12 @@ macro_rules! hooks {
         /// unchanged.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C-unwind" fn $symbol($($arg: $type),*) -> Status {
-            #[allow(clippy::indexing_slicing)]
-            let entry: &'static Entry = &ENTRIES[const { Index::$symbol as usize }];
+            let entry = hooks!(@entry_of $symbol);
             let original = originals::of(entry);
             if original.is_null() {
                 return ERROR_STUB_LIBRARY;
             }
-            #[derive(Clone, Copy)]
-            struct Call(*mut c_void, $($type),*);
-            impl steps::DriverCall for Call {
-                #[inline(always)]
-                fn call(self) -> Status {
-                    let Call(original, $($arg),*) = self;
-                    // SAFETY: the address is the driver's function of that name, which has this signature;
-                    // the arguments are the caller's own.
-                    unsafe {
-                        core::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> Status>(
-                            original,
-                        )($($arg),*)
-                    }
-                }
-            }
+            hooks!(@call ($($arg: $type),*));
             let $kept = $before;
             hooks!(@steps $steps ($($arg),*) |$cx| $description, entry, Call(original, $($arg),*))
         }
@@ -140,22 +204,6 @@ macro_rules! hooks {
     (@steps (steps $around:ident) $args:tt |$cx:ident| $description:expr, $entry:expr, $call:expr) => {
         steps::$around($entry, without_session, $call, |$cx: &Context| $description)
     };
-    (@steps (launch ($of:ident, $stream:expr)) ($($arg:ident),*) |$cx:ident| $description:expr, $entry:expr, $call:expr) => {{
-        #[allow(unused_variables)]
-        impl launch_steps::LaunchCall for Call {
-            #[inline(always)]
-            fn launched(self) -> (Handle, Handle) {
-                let Call(_, $($arg),*) = self;
-                ($of, $stream)
-            }
-            #[inline(always)]
-            fn describe(self, $cx: &Context) -> Description {
-                let Call(_, $($arg),*) = self;
-                $description
-            }
-        }
-        launch_steps::around($entry, without_session, $call)
-    }};
     (@per_thread legacy) => { false };
     (@per_thread ptsz) => { true };
     (@per_thread ptds) => { true };

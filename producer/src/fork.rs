@@ -19,10 +19,11 @@
 //! the hook writes there. `_Fork` and a raw clone run no fork handlers. One case remains, some instructions
 //! wide: a program that uses one of them in a signal handler *and* returns from that handler in the child.
 
-use core::mem::size_of;
+use core::mem::{offset_of, size_of};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::hook_state::HookState;
 use crate::own_static;
 use crate::system;
 
@@ -31,28 +32,44 @@ use crate::system;
 #[repr(C, align(4096))]
 pub struct OfProcess {
     generation: AtomicU32,
-    /// The session's [`HookState`](crate::hook_state::HookState).
+    /// The session's [`HookState`].
     pub(crate) hook_state: AtomicU32,
     /// The session; the [`session`](crate::session) module alone knows its type.
     pub(crate) session: AtomicPtr<()>,
     /// Which clock is read; 0 until that is decided.
     pub(crate) clock_kind: AtomicU32,
-    /// A number and a pointer of the vendor layer.
+    /// Two numbers and a pointer of the vendor layer.
     pub vendor_count: AtomicU32,
     pub vendor: AtomicPtr<()>,
+    pub vendor_calls: AtomicU32,
+    /// Where the session counts launches that it passes over, paused.
+    pub(crate) paused_launches: AtomicPtr<AtomicU64>,
 }
+
+/// Where in [`PAGE`] the session's [`HookState`] is.
+pub const HOOK_STATE_AT: usize = offset_of!(OfProcess, hook_state);
 
 const _: () = assert!(size_of::<OfProcess>() == PAGE_BYTES);
 const PAGE_BYTES: usize = 4096;
 
+impl OfProcess {
+    /// What hooks do with calls.
+    #[inline(always)]
+    pub fn hook_state(&self) -> HookState {
+        HookState::from_word(self.hook_state.load(Ordering::Relaxed))
+    }
+}
+
 /// In `.bss`, which comes from no file: only such memory can be marked.
-static PAGE: OfProcess = OfProcess {
+pub static PAGE: OfProcess = OfProcess {
     generation: AtomicU32::new(0),
     hook_state: AtomicU32::new(0),
     session: AtomicPtr::new(ptr::null_mut()),
     clock_kind: AtomicU32::new(0),
     vendor_count: AtomicU32::new(0),
     vendor: AtomicPtr::new(ptr::null_mut()),
+    vendor_calls: AtomicU32::new(0),
+    paused_launches: AtomicPtr::new(ptr::null_mut()),
 };
 
 /// The most mappings that are covered in children: a session's segments, times a few sessions.
@@ -90,6 +107,8 @@ extern "C" fn in_child() {
     PAGE.clock_kind.store(0, Ordering::Relaxed);
     PAGE.vendor_count.store(0, Ordering::Relaxed);
     PAGE.vendor.store(ptr::null_mut(), Ordering::Relaxed);
+    PAGE.vendor_calls.store(0, Ordering::Relaxed);
+    PAGE.paused_launches.store(ptr::null_mut(), Ordering::Relaxed);
     let count = COVERED_COUNT.load(Ordering::Acquire);
     for (start, bytes) in COVERED.iter().take(count) {
         cover(start.load(Ordering::Acquire), bytes.load(Ordering::Acquire));

@@ -65,6 +65,10 @@ const WINDOW: u32 = !0 << WINDOW_SHIFT;
 /// The largest window that the word can hold.
 pub const WINDOW_MAX: u32 = WINDOW >> WINDOW_SHIFT;
 
+/// The bits of [`HookState::passes_over_launches`], and their value where it is true.
+pub const OF_LAUNCHES: u32 = (RECORDING | COUNTS_LAUNCHES) & !1;
+pub const PASSES_OVER_LAUNCHES: u32 = Recording::Off as u32;
+
 impl HookState {
     #[inline(always)]
     pub fn from_word(word: u32) -> HookState {
@@ -126,7 +130,7 @@ impl HookState {
     /// Whether the session is paused, and no range depends on a launch made now.
     #[inline(always)]
     pub fn passes_over_launches(self) -> bool {
-        self.0 & (RECORDING | COUNTS_LAUNCHES) & !1 == Recording::Off as u32
+        self.0 & OF_LAUNCHES == PASSES_OVER_LAUNCHES
     }
 
     /// Whether the session has been paused from its begin, and counts the launches that are under way.

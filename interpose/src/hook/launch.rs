@@ -7,11 +7,10 @@
 //! its arguments in memory, and they would be there from the beginning.
 
 use gputrace_producer::hook_state::{Recording, Timing};
-use gputrace_producer::session;
+use gputrace_producer::session::{self, Session};
 use gputrace_producer::{clock, thread};
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::{flag, kind};
-use gputrace_wire::counter::Counter;
 
 use crate::hook::captures;
 use crate::hook::description::{Context, Description};
@@ -38,9 +37,6 @@ pub fn around(entry: &'static Entry, without_session: WithoutSession, launch: im
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else { return steps::nested(session, launch) };
         let hook = Hook::begin(session, slot, entry);
-        if hook.state.passes_over_launches() && !captures::are_any() {
-            return paused(hook, launch);
-        }
         if !captures::are_any()
             && slot.is_caught_up()
             && let Some(tables) = tables::of(session)
@@ -55,6 +51,44 @@ pub fn around(entry: &'static Entry, without_session: WithoutSession, launch: im
         rare();
         let (at, status) = steps::call(hook, launch);
         finish(hook, at, status, launch)
+    })
+}
+
+/// The body of a launch's hook, a naked function: it jumps on with the program's own frame, so that a paused
+/// launch runs through no line of what records one.
+macro_rules! begin {
+    ($passed_over:path, $in_full:path) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            "mov eax, [rip + {page} + {state}]",
+            "and eax, {mask}",
+            "cmp eax, {passes_over}",
+            "jne {in_full}",
+            "jmp {passed_over}",
+            ".cfi_endproc",
+            page = sym gputrace_producer::fork::PAGE,
+            state = const gputrace_producer::fork::HOOK_STATE_AT,
+            mask = const gputrace_producer::hook_state::OF_LAUNCHES,
+            passes_over = const gputrace_producer::hook_state::PASSES_OVER_LAUNCHES,
+            in_full = sym $in_full,
+            passed_over = sym $passed_over,
+        )
+    };
+}
+pub(crate) use begin;
+
+/// Runs the steps around a launch that comes while the session is paused; `None`, and no launch is made, if
+/// there are others to run.
+#[inline(always)]
+pub fn pass_over(entry: &'static Entry, launch: impl LaunchCall) -> Option<Status> {
+    let session = session::current()?;
+    thread::with(|slot| {
+        if captures::are_any() {
+            return None;
+        }
+        let _inside = slot.enter()?;
+        let hook = Hook::begin(session, slot, entry);
+        hook.state.passes_over_launches().then(|| paused(hook, launch))
     })
 }
 
@@ -85,6 +119,13 @@ fn finish(hook: Hook, at: At, status: Status, launch: impl LaunchCall) -> Status
     status
 }
 
+/// The same in a call of its own, for a hook in which nothing else needs the arguments.
+#[cold]
+#[inline(never)]
+fn finish_rare(hook: Hook, at: At, status: Status, launch: impl LaunchCall) {
+    finish(hook, at, status, launch);
+}
+
 /// The hook's own time until now, less that of the call that was made between the two readings.
 #[inline(always)]
 fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
@@ -97,8 +138,8 @@ fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
 #[inline(always)]
 fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
     let Hook { session, state, is_sampled, .. } = hook;
-    session.expect_count(Counter::PausedLaunches);
-    let under_way = under_way::begins();
+    Session::expect_paused_launch();
+    let under_way = state.counts_under_way().then(under_way::begins);
     let start_ticks = clock::now_if(is_sampled);
     let status = launch.call();
     let end_ticks = clock::now_if(is_sampled);
@@ -110,9 +151,10 @@ fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
         let hook = Hook { is_sampled: false, ..hook };
         let (start_ticks, correlation) = (clock::now(), CudaSlot::of(hook.slot).correlation.get());
         let at = At { start_ticks, duration_ticks: 0, correlation, state, recording: Recording::Off };
-        return finish(hook, at, status, launch);
+        finish_rare(hook, at, status, launch);
+        return status;
     }
-    session.count(Counter::PausedLaunches, 1);
+    Session::count_paused_launch();
     if is_sampled {
         hook.cost(own_ticks(hook, start_ticks, end_ticks), None, status);
     }

@@ -8,12 +8,16 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use gputrace_producer::{clock, system};
+use gputrace_producer::{clock, fork, system};
 
 use crate::symbols::entry::Entry;
 
-/// The number of launches under way; the top bit is set while none may begin.
-static LAUNCHES: AtomicU32 = AtomicU32::new(0);
+/// The number of launches under way; the top bit is set while none may begin. It lies in the line that every
+/// hook reads.
+#[inline(always)]
+fn launches() -> &'static AtomicU32 {
+    &fork::of_process().vendor_calls
+}
 const CLOSED: u32 = 1 << 31;
 /// The longest wait of a launch: longer than anybody closes on purpose.
 const WAIT_MOST_NS: u64 = 1_000_000_000;
@@ -21,7 +25,7 @@ const WAIT_STEP_NS: u64 = 20_000;
 
 /// Called before the session's first call. A forked child has none of its parent's launches.
 pub fn begin_session() {
-    LAUNCHES.store(0, Ordering::Relaxed);
+    launches().store(0, Ordering::Relaxed);
 }
 
 /// A launch is under way for as long as this lives, also where its thread ends within it. One that is left by
@@ -32,7 +36,7 @@ pub struct CountedLaunch(());
 #[inline(always)]
 pub fn begins() -> CountedLaunch {
     // SYNC: Acquire: the launch comes after callbacks that were enabled before (Release of `Closed`).
-    if LAUNCHES.fetch_add(1, Ordering::Acquire) & CLOSED != 0 {
+    if launches().fetch_add(1, Ordering::Acquire) & CLOSED != 0 {
         wait();
     }
     CountedLaunch(())
@@ -49,7 +53,7 @@ impl Drop for CountedLaunch {
     #[inline(always)]
     fn drop(&mut self) {
         // SYNC: Release: callbacks that are enabled from now on come after the launch.
-        LAUNCHES.fetch_sub(1, Ordering::Release);
+        launches().fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -59,16 +63,16 @@ fn wait() {
     let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
     loop {
         drop(CountedLaunch(()));
-        while LAUNCHES.load(Ordering::Relaxed) & CLOSED != 0 && clock::monotonic_ns() < deadline_ns {
+        while launches().load(Ordering::Relaxed) & CLOSED != 0 && clock::monotonic_ns() < deadline_ns {
             system::yield_now();
         }
-        let found = LAUNCHES.fetch_add(1, Ordering::Acquire);
+        let found = launches().fetch_add(1, Ordering::Acquire);
         if found & CLOSED == 0 {
             return;
         }
         if clock::monotonic_ns() >= deadline_ns {
             // Who closed was left by `longjmp`. Others' launches need not wait too.
-            LAUNCHES.fetch_and(!CLOSED, Ordering::Release);
+            launches().fetch_and(!CLOSED, Ordering::Release);
             return;
         }
     }
@@ -83,9 +87,9 @@ pub struct Closed {
 /// a time may call this.
 pub fn close(patience_ns: u64) -> Closed {
     let deadline_ns = clock::monotonic_ns() + patience_ns;
-    LAUNCHES.fetch_or(CLOSED, Ordering::AcqRel);
+    launches().fetch_or(CLOSED, Ordering::AcqRel);
     // SYNC: pairs with the Release of `CountedLaunch`.
-    while LAUNCHES.load(Ordering::Acquire) != CLOSED {
+    while launches().load(Ordering::Acquire) != CLOSED {
         if clock::monotonic_ns() >= deadline_ns {
             return Closed { is_quiet: false };
         }
@@ -96,7 +100,7 @@ pub fn close(patience_ns: u64) -> Closed {
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        LAUNCHES.fetch_and(!CLOSED, Ordering::Release);
+        launches().fetch_and(!CLOSED, Ordering::Release);
     }
 }
 
@@ -139,9 +143,9 @@ mod tests {
             is_over.store(true, Ordering::Relaxed);
         });
         assert_eq!((were_quiet, had_begun.into_inner()), (200, false));
-        assert_eq!(LAUNCHES.load(Ordering::Relaxed), 0);
+        assert_eq!(launches().load(Ordering::Relaxed), 0);
         core::mem::forget(close(0));
         drop(begins());
-        assert_eq!(LAUNCHES.load(Ordering::Relaxed), 0, "a launch opens what its owner has left");
+        assert_eq!(launches().load(Ordering::Relaxed), 0, "a launch opens what its owner has left");
     }
 }
