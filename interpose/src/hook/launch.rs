@@ -4,7 +4,8 @@
 //! kernel was launched on that stream before; or the session is paused. Their steps are here, and run
 //! through few lines of code: between two launches a program runs through more than a core's caches hold.
 //! Any other launch takes the steps of [`steps`]. What is rare is inlined too: a function that is not gets
-//! its arguments in memory, and they would be there from the beginning.
+//! its arguments in memory, and they would be there from the beginning. A paused launch has a function of
+//! its own, into which the hook jumps at once ([`begin`]).
 
 use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::session::{self, Session};
@@ -133,8 +134,7 @@ fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
 }
 
 /// The steps around a launch of a paused session, outside of captures: it is counted. It reads no clock,
-/// unless its own cost is measured. That it is under way matters only until the session first goes on, but to
-/// ask for that takes more code than to count it.
+/// unless its own cost is measured.
 #[inline(always)]
 fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
     let Hook { session, state, is_sampled, .. } = hook;

@@ -2,8 +2,7 @@
 //!
 //! In a session that begins paused the callbacks go on later
 //! ([`launch_callbacks`](crate::cupti::launch_callbacks)), at a moment without a launch. A launch that comes
-//! in that moment waits. Launches of the short way are counted in every pause, others only until the session
-//! first goes on
+//! in that moment waits. From then on none is counted
 //! ([`HookState::counts_under_way`](gputrace_producer::hook_state::HookState::counts_under_way)).
 
 use core::sync::atomic::{AtomicU32, Ordering};
