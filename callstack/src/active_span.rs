@@ -19,8 +19,8 @@ pub struct Works(u64);
 impl Works {
     /// No active span, as far as was checked.
     pub const NOT: Works = Works(0);
-    /// All sources must be asked. Any other value is the address of the thread's Python state; no state is
-    /// at this address.
+    /// All sources must be asked. Values other than this and [`Works::NOT`] are the address of the thread's
+    /// Python state, which is at neither.
     pub(crate) const ASK: Works = Works(1);
 
     /// Whether the calling thread may have an active span, as far as Python knows.
@@ -58,7 +58,8 @@ impl Works {
     }
 }
 
-/// Whether the ring's last CALLER entry names a span. If so, each entry must be written through [`write`].
+/// Whether the ring's last CALLER entry names a span. If so, [`write`] comes before each entry, as in
+/// [`emit_under`].
 #[inline(always)]
 pub fn is_in_ring(slot: &Slot) -> bool {
     StackSlot::of(slot).has_span.get()
@@ -80,7 +81,7 @@ fn write_changed(session: &'static Session, slot: &Slot, span: &Caller, cells: u
         return false;
     }
     let state = StackSlot::of(slot);
-    // A new ring has no span.
+    // The ring may be a new one, in which no span is named yet.
     if state.span.get() == *span {
         return true;
     }

@@ -1,11 +1,11 @@
 //! Which GPUs this machine has, and what they are doing now.
 //!
 //! [`Inventory::read`] lists all devices. A [`GpuMonitor`] reads one device: [`GpuMonitor::collect`] takes
-//! one sample, background collection takes one each interval and keeps the last ones. One
-//! thread takes the samples of all devices; a driver call that never returns stops the samples of its device
-//! only, and the samples report it. What a device or its driver does not report is `None`, never 0.
+//! one sample. Background collection takes one each interval and keeps the last ones; one thread takes those
+//! of all devices, and where a driver call does not return, another thread goes on without that device, whose
+//! samples report it. What a device or its driver does not report is `None`, never 0.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-// What the backends share stays unused where one is left out.
+// Where a backend is left out, some of what they share is unused.
 #![cfg_attr(not(all(feature = "nvml", feature = "rocm", feature = "intel")), allow(dead_code))]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

@@ -16,8 +16,9 @@
 //!
 //! A signal may still arrive between that comparison and the store. For this case a fork handler maps the
 //! child's own memory where its parent's rings were, before the interrupted hook goes on. Nobody reads what
-//! the hook writes there. `_Fork` and a raw clone run no fork handlers. One case remains, some instructions
-//! wide: a program that uses one of them in a signal handler *and* returns from that handler in the child.
+//! the hook writes there. `_Fork` and a raw clone run no fork handlers, and where overcommitment is forbidden
+//! nothing is mapped. One case remains, some instructions wide: a program that forks in this way in a signal
+//! handler *and* returns from that handler in the child.
 
 use core::mem::{offset_of, size_of};
 use core::ptr;
@@ -38,18 +39,25 @@ pub struct OfProcess {
     pub(crate) session: AtomicPtr<()>,
     /// Which clock is read; 0 until that is decided.
     pub(crate) clock_kind: AtomicU32,
-    /// Two numbers and a pointer of the vendor layer.
+    /// What the layer of the GPU's vendor keeps here: how many captures of streams are under way, and its
+    /// tables.
     pub vendor_count: AtomicU32,
     pub vendor: AtomicPtr<()>,
-    pub vendor_calls: AtomicU32,
     /// Where the session counts launches that it passes over, paused.
     pub(crate) paused_launches: AtomicPtr<AtomicU64>,
+    /// How many launches are under way, also of the vendor's layer. Threads write it that launch, so it has a
+    /// line of its own: the one above is only read.
+    pub vendor_launches: CacheLine,
 }
+
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct CacheLine(pub AtomicU32);
 
 /// Where in [`PAGE`] the session's [`HookState`] is.
 pub const HOOK_STATE_AT: usize = offset_of!(OfProcess, hook_state);
 
-const _: () = assert!(size_of::<OfProcess>() == PAGE_BYTES);
+const _: () = assert!(size_of::<OfProcess>() == PAGE_BYTES && offset_of!(OfProcess, vendor_launches) == 64);
 const PAGE_BYTES: usize = 4096;
 
 impl OfProcess {
@@ -68,11 +76,12 @@ pub static PAGE: OfProcess = OfProcess {
     clock_kind: AtomicU32::new(0),
     vendor_count: AtomicU32::new(0),
     vendor: AtomicPtr::new(ptr::null_mut()),
-    vendor_calls: AtomicU32::new(0),
     paused_launches: AtomicPtr::new(ptr::null_mut()),
+    vendor_launches: CacheLine(AtomicU32::new(0)),
 };
 
-/// The most mappings that are covered in children: a session's segments, times a few sessions.
+/// The most mappings that a process can list for its children in its life: a session's segments, times a few
+/// sessions.
 const COVERED_MOST: usize = 64;
 static COVERED: [(AtomicUsize, AtomicUsize); COVERED_MOST] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; COVERED_MOST];
@@ -107,8 +116,8 @@ extern "C" fn in_child() {
     PAGE.clock_kind.store(0, Ordering::Relaxed);
     PAGE.vendor_count.store(0, Ordering::Relaxed);
     PAGE.vendor.store(ptr::null_mut(), Ordering::Relaxed);
-    PAGE.vendor_calls.store(0, Ordering::Relaxed);
     PAGE.paused_launches.store(ptr::null_mut(), Ordering::Relaxed);
+    PAGE.vendor_launches.0.store(0, Ordering::Relaxed);
     let count = COVERED_COUNT.load(Ordering::Acquire);
     for (start, bytes) in COVERED.iter().take(count) {
         cover(start.load(Ordering::Acquire), bytes.load(Ordering::Acquire));
@@ -133,8 +142,9 @@ fn cover(start: usize, bytes: usize) {
     }
 }
 
-/// After a fork the child maps private memory at this address; this mapping is not inherited. Does nothing
-/// where the kernel counts every mapping as used: each child would then be charged a segment's size.
+/// The parent's mapping at this address is not inherited: after a fork the child maps private memory there
+/// instead. Does nothing where the kernel counts every mapping as used: each child would then be charged a
+/// segment's size.
 pub(crate) fn cover_in_children(start: *mut u8, bytes: usize) {
     if COUNTS_EVERY_MAPPING.load(Ordering::Relaxed) {
         return;
@@ -149,7 +159,7 @@ pub(crate) fn cover_in_children(start: *mut u8, bytes: usize) {
     }
 }
 
-/// Removes the mapping from the list, if it is in the list.
+/// Children map no memory there any more. The place in the list is not used again.
 pub(crate) fn uncover_in_children(start: *mut u8) {
     for (covered, bytes) in &COVERED {
         if covered.load(Ordering::Acquire) == start.addr() {

@@ -1,10 +1,11 @@
-//! Callbacks to CUPTI: on the driver functions that it enabled, and on nodes of graphs that are made.
+//! How the simulated driver calls CUPTI back: in the driver functions that CUPTI enabled, and for each new
+//! node of a graph.
 
 use crate::interface::{CallEvent, CallSink, NodeEvent, NodeSink};
 use crate::status;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Room for function numbers below this.
+/// Functions with numbers from here on cannot be enabled.
 const NUMBERS: usize = 1024;
 
 static ENABLED: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
@@ -65,7 +66,8 @@ pub fn enabled(number: u32) -> bool {
         .is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (number % 64) != 0)
 }
 
-/// Calls the subscriber's callback for driver functions.
+/// Calls the subscriber's callback for driver functions. Whether the function is enabled is the caller's to
+/// ask.
 pub fn deliver(event: &CallEvent) {
     let sink = SINK.load(Ordering::Acquire);
     if sink != 0 {

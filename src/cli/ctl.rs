@@ -21,7 +21,7 @@ use crate::launch::private_folder;
 
 /// How long a session may take to report its status.
 const LIMIT: Duration = Duration::from_secs(10);
-/// The same for each other session, which is asked only whether it records the process: it may be stopped.
+/// The same for each other session, which is asked only whether it records the process: that one may hang.
 const LIMIT_OF_OTHERS: Duration = Duration::from_secs(2);
 
 pub fn command() -> Command {
@@ -87,7 +87,7 @@ impl<'a> Question<'a> {
         Ok(Question { asked, change, is_json })
     }
 
-    /// The answer of a session, and what is wrong with it nevertheless.
+    /// The answer of a session, and the failure if it did a part only.
     fn ask(&self, session: &Answering) -> Result<(String, Option<Failure>), Failure> {
         let Answering { pid, socket, status } = session;
         if let Some(change) = self.change {
@@ -194,9 +194,9 @@ fn set(pid: i32, socket: &Path, change: &str, is_json: bool) -> Result<(String, 
         lines.map(|(key, now)| format!("{key}={now}, {seconds:.3} s after the session's begin\n")).collect()
     };
     let failure = (!refused.is_empty()).then(|| {
-        Failure::new(format!("process {} cannot change so", refused.join(", "))).hint(
-            "device times need CUPTI from the start: the program was started with --device-times off, or there is \
-             none; native stacks need memory, and operators a known PyTorch",
+        Failure::new(format!("process {} cannot make this change", refused.join(", "))).hint(
+            "device times need CUPTI from the start: the program was started with --device-times off, or CUPTI could \
+             not be used; native stacks need more memory; torch-ops needs a PyTorch that gputrace knows",
         )
     });
     Ok((text, failure.or(unanswered)))
@@ -274,7 +274,7 @@ fn find(pid: i32) -> Result<Answering, Failure> {
     }
     let bases: Vec<_> = bases.iter().map(|base| printable::name(base).to_string()).collect();
     let others = match asked {
-        0 => "and no other session is there".to_owned(),
+        0 => "and no other session there answers".to_owned(),
         1 => "and the one other session there does not record it".to_owned(),
         asked => format!("and none of the {asked} other sessions there records it"),
     };

@@ -30,7 +30,7 @@ pub fn launched(ended: &Ended) -> (u64, u64) {
 
 /// Runs the storm alone, under `run` and bare, and has each report checked against what it said.
 #[track_caller]
-fn storm(how: &str, handlers: &str, check: impl Fn(&Value, (u64, u64))) {
+fn storm(how: &str, handlers: &str, is_paused: bool, check: impl Fn(&Value, (u64, u64))) {
     let folder = Folder::new();
     let (driver, program) = (driver(&folder), compiled("handler_storm", Link::Driver));
     let mut alone = Command::new(&program);
@@ -39,12 +39,17 @@ fn storm(how: &str, handlers: &str, check: impl Fn(&Value, (u64, u64))) {
     assert!(alone.stdout.contains("failed 0\n"), "{}", alone.stdout);
 
     let mut run = gputrace();
-    run.args(["run", "--device-times", "off", "-o"]).arg(folder.join("out")).arg("--").arg(&program);
+    run.args(["run", "--device-times", "off", "-o"]).arg(folder.join("out"));
+    if is_paused {
+        run.arg("--start-paused");
+    }
+    run.arg("--").arg(&program);
     let run = finish(run.args([how, handlers]).env("LD_LIBRARY_PATH", &driver)).expect_code(0);
     assert_eq!(run.stdout, alone.stdout, "{}", run.stderr);
     check(&report(&[folder.join("out/trace.gputrace")]), launched(&run));
 
     let bare = bare_command(&program).env("LD_LIBRARY_PATH", &driver).env("GPUTRACE_DEVICE_TIMES", "off");
+    let bare = bare.env("GPUTRACE_START_PAUSED", if is_paused { "on" } else { "off" });
     let bare = bare.arg(how).arg(handlers).go().expect_code(0);
     assert_eq!(bare.ended.stdout, alone.stdout, "{}", bare.ended.stderr);
     check(&report_of_all(&bare), launched(&bare.ended));
@@ -53,7 +58,7 @@ fn storm(how: &str, handlers: &str, check: impl Fn(&Value, (u64, u64))) {
 /// A handler that interrupted a hook passes through, and that is counted; so is what a full ring drops.
 #[test]
 fn handler_that_launches_many_thousand_times_a_second_is_counted() {
-    storm("launches", "5000", |report, (in_main, in_handler)| {
+    storm("launches", "5000", false, |report, (in_main, in_handler)| {
         let (recorded, lost) = (count(report, "launches"), tool::dropped(report));
         assert_eq!(recorded + lost, in_main + in_handler, "{report:#}");
         assert!(report["dropped"]["nested_calls"].as_u64().unwrap_or(0) > 0, "no hook was met: {report:#}");
@@ -63,8 +68,24 @@ fn handler_that_launches_many_thousand_times_a_second_is_counted() {
 /// The child goes on in the hook that the handler interrupted, without what its parent records to.
 #[test]
 fn handler_that_forks_inside_hooks_harms_neither_parent_nor_child() {
-    storm("forks", "1500", |report, (in_main, _)| {
+    storm("forks", "1500", false, |report, (in_main, _)| {
         assert_eq!(count(report, "launches") + tool::dropped(report), in_main, "{report:#}");
+    });
+}
+
+/// The same in a paused session, whose launches take another way.
+#[test]
+fn handlers_inside_of_paused_hooks_are_counted_and_may_fork() {
+    let counts = |report: &Value| {
+        (count(report, "launches"), count(&report["recording"], "paused_launches"), tool::dropped(report))
+    };
+    storm("launches", "5000", true, |report, (in_main, in_handler)| {
+        let nested = report["dropped"]["nested_calls"].as_u64().unwrap_or(0);
+        assert_eq!(counts(report), (0, in_main + in_handler - nested, nested), "{report:#}");
+        assert!(nested > 0, "no hook was met: {report:#}");
+    });
+    storm("forks", "1500", true, |report, (in_main, _)| {
+        assert_eq!(counts(report), (0, in_main, 0), "{report:#}");
     });
 }
 

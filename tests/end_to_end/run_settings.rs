@@ -242,7 +242,11 @@ fn what_cannot_be_set_is_refused_with_its_reason() {
     // It never had CUPTI.
     let refused = ctl(session.pid(), &["set", "device-times=on"]).expect_code(1);
     let program = session.program();
-    assert!(refused.stderr.contains(&format!("process {program} cannot change so")), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains(&format!("process {program} cannot make this change")),
+        "{}",
+        refused.stderr
+    );
     set(&session, "device-times=off");
     assert!(session.end().0.success());
     assert!(report(&folder)["switched_times"].is_null());

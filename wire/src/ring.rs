@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Positions count cells since creation and never wrap (2^64 cells); the slot is the position
-//! masked by the capacity, a power of two. `head - tail` is at most the capacity; a reader that
+//! modulo the capacity, a power of two. `head - tail` is at most the capacity; a reader that
 //! sees a larger difference has a hostile or damaged ring and stops reading it.
 //!
 //! A full ring drops the new entry, and its writer counts the loss: this module never waits.
@@ -74,7 +74,7 @@ impl<'a> Producer<'a> {
         // owner's cells come after that owner's. (The hand-over of the ring itself is an Acquire/Release
         // pair on the ring's state; this load makes the position safe by itself.)
         let head = ring.head.load(Ordering::Acquire);
-        // SYNC: pairs with the Release store of `tail` in `Consumer::release`, as in `push`.
+        // SYNC: pairs with the Release store of `tail` in `Consumer::give_back`, as in `push`.
         let tail = ring.tail.load(Ordering::Acquire);
         Producer { ring, head, tail }
     }
@@ -84,7 +84,7 @@ impl<'a> Producer<'a> {
     pub fn push(&mut self, cells: &[Cell]) -> bool {
         let count = cells.len() as u64;
         if self.head.wrapping_sub(self.tail).saturating_add(count) > self.ring.capacity {
-            // SYNC: pairs with the Release store of `tail` in `Consumer::release`. Without it
+            // SYNC: pairs with the Release store of `tail` in `Consumer::give_back`. Without it
             // the stores below could overtake the consumer's loads of the old cells.
             self.tail = self.ring.tail.load(Ordering::Acquire);
             // A hostile consumer may have stored any value. A tail past head makes this wrap to a huge
@@ -110,7 +110,7 @@ impl<'a> Producer<'a> {
         true
     }
 
-    /// The position of the next cell.
+    /// The first word of the slot that the next cell will be written to.
     #[inline(always)]
     pub fn next(&self) -> Option<&AtomicU64> {
         self.ring.slot(self.head)?.first()
@@ -118,7 +118,7 @@ impl<'a> Producer<'a> {
 
     /// Whether an entry of that many cells would fit now.
     pub fn has_space(&mut self, cells: u64) -> bool {
-        // SYNC: pairs with the Release store of `tail` in `Consumer::release`, as in `push`.
+        // SYNC: pairs with the Release store of `tail` in `Consumer::give_back`, as in `push`.
         self.tail = self.ring.tail.load(Ordering::Acquire);
         self.head.wrapping_sub(self.tail).saturating_add(cells) <= self.ring.capacity
     }
@@ -191,8 +191,7 @@ impl<'a> Consumer<'a> {
         Ok(count)
     }
 
-    /// Goes on behind `count` cells, at most as many as `read` has returned since, and keeps their
-    /// slots.
+    /// Goes on behind `count` cells, at most as many as the last `read` returned, and keeps their slots.
     pub fn take(&mut self, count: u64) {
         self.position = self.position.wrapping_add(count);
     }

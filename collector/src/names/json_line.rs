@@ -1,12 +1,12 @@
-//! A value as one line of JSON that a terminal shows as text.
+//! A value as one line of JSON without control characters, which a terminal might obey.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
-/// The line, with its end. JSON itself allows U+007F to U+009F in a text, which some terminals obey: they are
-/// written as escapes, so the value stays what it was.
+/// The line, with its end. JSON allows the control characters U+007F to U+009F in a text, and some terminals
+/// obey them. They are written as escapes, so that a reader gets the same value.
 pub fn json_line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let mut line = Vec::with_capacity(128);
     value.serialize(&mut Serializer::with_formatter(&mut line, EscapeControls))?;

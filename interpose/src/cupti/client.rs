@@ -153,9 +153,10 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
     callbacks::enable_graphs(root);
     callbacks::enable(root, launches::ids_of_others());
     // A session that begins paused needs no records yet, and callbacks at launches only for records. With
-    // windows they are on in any case.
+    // windows they are on in any case, and so they are where a range has come and gone meanwhile: launches
+    // under way are not counted any more then.
     let (is_recording, has_windows) = (session.recording() == Recording::On, session.timing() != Timing::On);
-    if is_recording || has_windows || guest::is_present() {
+    if !session.hook_state().counts_under_way() || has_windows || guest::is_present() {
         launch_callbacks::turn_on(session, root);
     }
     if is_recording

@@ -1,11 +1,10 @@
 //! The steps of a launch's hook.
 //!
-//! Most launches are like the last ones: all of them is recorded, or they are only counted, and their
-//! kernel was launched on that stream before; or the session is paused. Their steps are here, and run
-//! through few lines of code: between two launches a program runs through more than a core's caches hold.
-//! Any other launch takes the steps of [`steps`]. What is rare is inlined too: a function that is not gets
-//! its arguments in memory, and they would be there from the beginning. A paused launch has a function of
-//! its own, into which the hook jumps at once ([`begin`]).
+//! Most launches are of one of three kinds: everything about them is recorded, they are only counted, or the
+//! session is paused. Their steps are here, and run through few lines of code: between two launches a program
+//! runs through more than a core's caches hold. Any other launch takes the steps of [`steps`]. Most rare code
+//! is inlined too: if it were called, the compiler would store its arguments in memory at the beginning of
+//! each launch. A paused launch has a function of its own, into which the hook jumps at once ([`begin`]).
 
 use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::session::{self, Session};
@@ -31,7 +30,7 @@ pub trait LaunchCall: DriverCall {
     fn describe(self, context: &Context) -> Description;
 }
 
-/// Runs the steps around a launch.
+/// Runs the steps around a launch, whatever becomes of it.
 #[inline(always)]
 pub fn around(entry: &'static Entry, without_session: WithoutSession, launch: impl LaunchCall) -> Status {
     let Some(session) = session::current() else { return steps::idle(entry, without_session, launch) };
@@ -120,7 +119,8 @@ fn finish(hook: Hook, at: At, status: Status, launch: impl LaunchCall) -> Status
     status
 }
 
-/// The same in a call of its own, for a hook in which nothing else needs the arguments.
+/// The same in a call of its own, for the paused launch: that runs through fewer lines than with all of this
+/// inlined, although it stores its arguments for it.
 #[cold]
 #[inline(never)]
 fn finish_rare(hook: Hook, at: At, status: Status, launch: impl LaunchCall) {
@@ -146,8 +146,8 @@ fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
     drop(under_way);
     if status != SUCCESS || session.hook_state() != state {
         rare();
-        // It is recorded as it failed, or marked as CUPTI may deliver a record of it. It has no duration, and
-        // its start is when it returned.
+        // A launch that failed is recorded. One during which the state changed is marked, because CUPTI may
+        // deliver a record of it. It has no duration, and its start is when it returned.
         let hook = Hook { is_sampled: false, ..hook };
         let (start_ticks, correlation) = (clock::now(), CudaSlot::of(hook.slot).correlation.get());
         let at = At { start_ticks, duration_ticks: 0, correlation, state, recording: Recording::Off };
@@ -225,7 +225,7 @@ fn counted(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Stat
         None => tables.count_first(session, slot, launched(hook, launch)),
     };
     slot.count_launch();
-    // CUPTI may deliver a record of it, which the mark has left out.
+    // CUPTI may deliver a record of it. By the mark the reader of the trace leaves that record out.
     if state.timing() != Timing::Off || session.hook_state() != state {
         pause::mark_counted(session, slot, function, CudaSlot::of(slot).correlation.get());
     }

@@ -11,11 +11,10 @@ use gputrace_producer::{clock, fork, system};
 
 use crate::symbols::entry::Entry;
 
-/// The number of launches under way; the top bit is set while none may begin. It lies in the line that every
-/// hook reads.
+/// The number of launches under way; the top bit is set while none may begin.
 #[inline(always)]
 fn launches() -> &'static AtomicU32 {
-    &fork::of_process().vendor_calls
+    &fork::of_process().vendor_launches.0
 }
 const CLOSED: u32 = 1 << 31;
 /// The longest wait of a launch: longer than anybody closes on purpose.
