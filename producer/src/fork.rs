@@ -45,11 +45,12 @@ pub struct OfProcess {
     pub vendor: AtomicPtr<()>,
     /// Where the session counts launches that it passes over, paused.
     pub(crate) paused_launches: AtomicPtr<AtomicU64>,
-    /// How many launches are under way, also of the vendor's layer. Threads write it that launch, so it has a
-    /// line of its own: the one above is only read.
+    /// How many launches are under way, as the vendor's layer counts them. Every thread that launches writes
+    /// this, so it has a cache line to itself: the values above are mostly read.
     pub vendor_launches: CacheLine,
 }
 
+/// A number that shares its cache line with nothing.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct CacheLine(pub AtomicU32);

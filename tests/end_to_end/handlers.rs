@@ -38,19 +38,16 @@ fn storm(how: &str, handlers: &str, is_paused: bool, check: impl Fn(&Value, (u64
     let alone = finish(alone.args([how, handlers]).env("LD_LIBRARY_PATH", &driver)).expect_code(0);
     assert!(alone.stdout.contains("failed 0\n"), "{}", alone.stdout);
 
+    let start_paused = ("GPUTRACE_START_PAUSED", if is_paused { "on" } else { "off" });
     let mut run = gputrace();
-    run.args(["run", "--device-times", "off", "-o"]).arg(folder.join("out"));
-    if is_paused {
-        run.arg("--start-paused");
-    }
-    run.arg("--").arg(&program);
-    let run = finish(run.args([how, handlers]).env("LD_LIBRARY_PATH", &driver)).expect_code(0);
+    run.args(["run", "--device-times", "off", "-o"]).arg(folder.join("out")).arg("--").arg(&program);
+    run.args([how, handlers]).env("LD_LIBRARY_PATH", &driver).env(start_paused.0, start_paused.1);
+    let run = finish(&mut run).expect_code(0);
     assert_eq!(run.stdout, alone.stdout, "{}", run.stderr);
     check(&report(&[folder.join("out/trace.gputrace")]), launched(&run));
 
     let bare = bare_command(&program).env("LD_LIBRARY_PATH", &driver).env("GPUTRACE_DEVICE_TIMES", "off");
-    let bare = bare.env("GPUTRACE_START_PAUSED", if is_paused { "on" } else { "off" });
-    let bare = bare.arg(how).arg(handlers).go().expect_code(0);
+    let bare = bare.env(start_paused.0, start_paused.1).arg(how).arg(handlers).go().expect_code(0);
     assert_eq!(bare.ended.stdout, alone.stdout, "{}", bare.ended.stderr);
     check(&report_of_all(&bare), launched(&bare.ended));
 }

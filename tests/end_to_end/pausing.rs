@@ -19,14 +19,20 @@ fn toggled() -> PathBuf {
 /// The report of the session, after the program has ended, and the program's own counts: launches, graph
 /// launches, copies, fills, waits.
 #[track_caller]
-fn ended(folder: &Folder, mut session: Session) -> (Value, [u64; 5]) {
+fn ended(folder: &Folder, session: Session) -> (Value, [u64; 5]) {
+    let (report, counts) = ended_with_counts(folder, session);
+    (report, counts.try_into().unwrap())
+}
+
+/// The same for any program that prints counts at its end.
+#[track_caller]
+fn ended_with_counts(folder: &Folder, mut session: Session) -> (Value, Vec<u64>) {
     session.release();
-    let line = session.line();
-    let counts: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+    let counts = session.line().split(' ').map(|number| number.parse().unwrap()).collect();
     let (status, stderr) = session.end();
     assert!(status.success(), "{stderr}");
     let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0);
-    (serde_json::from_str(&report.stdout).unwrap(), counts.try_into().unwrap())
+    (serde_json::from_str(&report.stdout).unwrap(), counts)
 }
 
 #[track_caller]
@@ -114,11 +120,7 @@ fn device_times_that_were_off_at_the_start_of_a_paused_session_go_on_later() {
         ctl(session.pid(), words).expect_code(0);
     }
     sleep(Duration::from_millis(400));
-    session.release();
-    session.line();
-    assert!(session.end().0.success());
-    let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0);
-    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let (report, _) = ended_with_counts(&folder, session);
     let timed = count(&report, "timed_operations");
     let without = count(&report["switched_times"], "switched_off_operations");
     assert!(timed > 100 && without > 100, "{timed} {without}");
@@ -137,12 +139,7 @@ fn started_under_way(launch_ms: &str) -> (Value, Duration) {
     switch(&session, "start");
     let took = begin.elapsed();
     sleep(Duration::from_millis(700));
-    session.release();
-    let own: Vec<u64> = session.line().split(' ').map(|number| number.parse().unwrap()).collect();
-    let (status, stderr) = session.end();
-    assert!(status.success(), "{stderr}");
-    let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0);
-    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let (report, own) = ended_with_counts(&folder, session);
     let ([launches, _, copies, ..], [paused_launches, _, paused_copies, ..]) =
         (recorded(&report), paused(&report));
     assert_eq!(own, [launches + paused_launches, copies + paused_copies]);
@@ -189,11 +186,7 @@ fn capture_range_begins_at_once_while_another_thread_copies() {
     let mut session = Session::run(&folder, &options, program, &["0", "range"]);
     assert_eq!(session.line(), "ready");
     sleep(Duration::from_millis(400));
-    session.release();
-    session.line();
-    assert!(session.end().0.success());
-    let report = finish(gputrace().args(["report", "--json"]).arg(folder.join("out"))).expect_code(0);
-    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let (report, _) = ended_with_counts(&folder, session);
     let first = report["kernels"].as_array().unwrap().iter().find(|kernel| kernel["name"] == "first_kernel");
     assert_eq!(first.map(|kernel| count(kernel, "timed_calls")), Some(20), "{report:#}");
     assert_eq!(count(&report, "device_only"), 0);

@@ -151,27 +151,26 @@ fn client_of_the_second_interface_gets_cupti_whole() {
 /// A paused session takes no kernels for itself, so CUPTI makes records for the client alone.
 #[test]
 fn clients_find_what_they_would_find_alone_in_a_paused_program() {
-    for (program, argument) in [
-        ("cupti_client", "late"),
-        ("cupti_client", "early"),
-        ("cupti_graphs", ""),
-        ("cupti_hears", ""),
-        ("cupti_other", "v2"),
+    for (program, arguments) in [
+        ("cupti_client", &["late"][..]),
+        ("cupti_client", &["early"]),
+        ("cupti_graphs", &[]),
+        ("cupti_hears", &[]),
+        ("cupti_other", &["v2"]),
     ] {
-        let arguments: Vec<&str> = (!argument.is_empty()).then_some(argument).into_iter().collect();
-        let expected = alone(program, &arguments);
+        let expected = alone(program, arguments);
         let run = run_with(&["--start-paused"], compiled(program, Link::Driver));
         let traced = arguments.iter().fold(run, |run, argument| run.arg(argument)).succeed();
-        assert_eq!(traced.ended.stdout, expected, "{program} {argument}");
+        assert_eq!(traced.ended.stdout, expected, "{program} {arguments:?}");
         let report = traced.report();
         assert_eq!(
             (count(&report, "launches"), dropped(&report)),
             (0, 0),
-            "{program} {argument}: {report:#}"
+            "{program} {arguments:?}: {report:#}"
         );
         let paused =
             ["paused_launches", "paused_graph_launches"].map(|what| count(&report["recording"], what));
-        assert!(paused.iter().sum::<u64>() > 0, "{program} {argument}: {report:#}");
+        assert!(paused.iter().sum::<u64>() > 0, "{program} {arguments:?}: {report:#}");
     }
 }
 

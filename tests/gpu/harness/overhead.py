@@ -19,8 +19,13 @@ PROCESSES_WAITING = 24  # Python processes that have imported PyTorch at one tim
 WAITING_WITH_MUCH_MEMORY = 6  # Of the device: the GPU-bound step takes some ten gigabytes.
 RUN_LIMIT_S = 90
 REPEATS = 12  # Turns of a workload in PyTorch.
-# Sessions that are paused from the begin: options of gputrace run, and variables.
-PAUSED = {"paused": ([], {}), "paused-hooks": (["--device-times", "off"], {}), "paused-full-buffers": ([], {"GPUTRACE_DELIVERY": "full"})}
+# Variants that run only if asked for: options of gputrace run, and variables.
+IF_ASKED_FOR = {
+    "off": ([], {"GPUTRACE": "off"}),
+    "paused": (["--start-paused"], {}),
+    "paused-hooks": (["--start-paused", "--device-times", "off"], {}),
+    "paused-full-buffers": (["--start-paused"], {"GPUTRACE_DELIVERY": "full"}),
+}
 
 
 @dataclass
@@ -61,9 +66,8 @@ class Overhead:
         small = [name for name in ("small", "launches", "blocks") if name in wanted]
         if small:
             live = {"otlp": 1} if self.otlp_url else {}
-            # What is only asked for: a preload that is switched off, and sessions that are paused from the begin.
-            paused = {name: 1 for name in only or () if name == "off" or name.startswith("paused")}
-            plan.append(Group("small", [*torch, ",".join(small)], {**basic, **paused, **live, "native": 1, "torch-ops": 1}, 0.45))
+            asked_for = {name: 1 for name in IF_ASKED_FOR if name in (only or ())}
+            plan.append(Group("small", [*torch, ",".join(small)], {**basic, **asked_for, **live, "native": 1, "torch-ops": 1}, 0.45))
         if "empty" in wanted and self.programs.get("empty_kernels"):
             plan.append(Group("empty", [self.programs["empty_kernels"], "6"], empty, 0.20))
         rest = [name for name in ("graph", "gpu") if name in wanted]
@@ -84,11 +88,9 @@ class Overhead:
         traces, env = self.scratch / f"{self.serial:04}-trace", {}
         if variant == "hooks":
             command = [self.gputrace, "run", "-o", traces, "--device-times", "off", "--", *command]
-        elif variant == "off":
-            command, env = [self.gputrace, "run", "-o", traces, "--", *command], {"GPUTRACE": "off"}
-        elif variant in PAUSED:
-            options, env = PAUSED[variant]
-            command = [self.gputrace, "run", "-o", traces, "--start-paused", *options, "--", *command]
+        elif variant in IF_ASKED_FOR:
+            options, env = IF_ASKED_FOR[variant]
+            command = [self.gputrace, "run", "-o", traces, *options, "--", *command]
         elif variant == "torch-ops":
             command = [self.gputrace, "run", "-o", traces, "--torch-ops", "--", *command]
         elif variant == "otlp":

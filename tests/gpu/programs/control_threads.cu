@@ -1,6 +1,7 @@
-// Eight threads launch kernels, copy, fill and replay graphs until stdin is closed; graphs were made before the first line on stdout, and
-// every 200th round makes one more; with the argument `plain` there are no graphs, and with `blocking` two of the threads are inside of a copy
-// most of the time, which waits for a kernel. Then it prints what there was of each. Its session is paused and goes on meanwhile.
+// Eight threads launch kernels, copy, fill and replay graphs until stdin is closed; graphs were made before the
+// first line on stdout, and every 200th round makes one more. With the argument `plain` there are no graphs, and
+// with `blocking` two of the threads are besides inside of a copy most of the time, which waits for a kernel. Then
+// it prints what there was of each. Its session is paused and goes on meanwhile.
 #include "expect.h"
 #include <atomic>
 #include <cstdio>

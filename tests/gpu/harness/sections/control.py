@@ -124,7 +124,8 @@ FIRST_STARTS = ["plain"] * 4 + ["blocking"] * 2
 
 
 def first_starts(bench):
-    """CUPTI begins to note launches in the midst of eight threads' launches and copies: once a process, so there are several processes."""
+    """CUPTI begins to note launches in the midst of eight threads' launches and copies: once a process, so there are
+    several processes."""
     for number, kind in enumerate(FIRST_STARTS):
         name = f"first-start-{kind}-{number}"
         running = Running(bench, name, ["--start-paused"], [bench.programs["control_threads"], kind])
