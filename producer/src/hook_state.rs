@@ -65,7 +65,8 @@ const WINDOW: u32 = !0 << WINDOW_SHIFT;
 /// The largest window that the word can hold.
 pub const WINDOW_MAX: u32 = WINDOW >> WINDOW_SHIFT;
 
-/// The bits of [`HookState::passes_over_launches`], and their value where it is true.
+/// [`HookState::passes_over_launches`] is true where these bits have this value. The lowest one is left out:
+/// both 2 and 3 say that the session is paused.
 pub const OF_LAUNCHES: u32 = (RECORDING | COUNTS_LAUNCHES) & !1;
 pub const PASSES_OVER_LAUNCHES: u32 = Recording::Off as u32;
 
@@ -133,7 +134,8 @@ impl HookState {
         self.0 & OF_LAUNCHES == PASSES_OVER_LAUNCHES
     }
 
-    /// Whether the session has been paused from its begin, and counts the launches that are under way.
+    /// Whether launches under way are counted: the session has been paused from its begin, and CUPTI does not
+    /// call back at launches yet.
     #[inline(always)]
     pub fn counts_under_way(self) -> bool {
         self.0 & RECORDING == OFF_FROM_BEGIN

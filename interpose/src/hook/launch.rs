@@ -54,8 +54,8 @@ pub fn around(entry: &'static Entry, without_session: WithoutSession, launch: im
     })
 }
 
-/// The body of a launch's hook, a naked function: it jumps on with the program's own frame, so that a paused
-/// launch runs through no line of what records one.
+/// The body of a launch's hook, a naked function: it changes neither the stack nor the arguments, and jumps
+/// to one of two functions. So a paused launch mostly loads no cache line of the code that records one.
 macro_rules! begin {
     ($passed_over:path, $in_full:path) => {
         core::arch::naked_asm!(
@@ -77,8 +77,8 @@ macro_rules! begin {
 }
 pub(crate) use begin;
 
-/// Runs the steps around a launch that comes while the session is paused; `None`, and no launch is made, if
-/// there are others to run.
+/// Runs the steps around a launch that comes while the session is paused. `None`, and the launch is not made,
+/// if it needs other steps.
 #[inline(always)]
 pub fn pass_over(entry: &'static Entry, launch: impl LaunchCall) -> Option<Status> {
     let session = session::current()?;
@@ -119,8 +119,8 @@ fn finish(hook: Hook, at: At, status: Status, launch: impl LaunchCall) -> Status
     status
 }
 
-/// The same in a call of its own, for the paused launch: that runs through fewer lines than with all of this
-/// inlined, although it stores its arguments for it.
+/// [`finish`], not inlined, for paused launches. They store their arguments for this call, but still touch
+/// fewer cache lines than with all of it inlined.
 #[cold]
 #[inline(never)]
 fn finish_rare(hook: Hook, at: At, status: Status, launch: impl LaunchCall) {
@@ -133,8 +133,8 @@ fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
     start_ticks.wrapping_sub(hook.first_ticks) + clock::now().wrapping_sub(end_ticks)
 }
 
-/// The steps around a launch of a paused session, outside of captures: it is counted. It reads no clock,
-/// unless its own cost is measured.
+/// The steps around a launch of a paused session, outside of captures. It is counted, and no clock is read
+/// unless the hook's own cost is measured. One that fails, or during which the state changes, is recorded.
 #[inline(always)]
 fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
     let Hook { session, state, is_sampled, .. } = hook;

@@ -69,14 +69,15 @@ fn wait() {
             return;
         }
         if clock::monotonic_ns() >= deadline_ns {
-            // Who closed was left by `longjmp`. Others' launches need not wait too.
+            // The thread that closed has left by `longjmp`. Others' launches need not wait too.
             launches().fetch_and(!CLOSED, Ordering::Release);
             return;
         }
     }
 }
 
-/// While it lives, no launch begins, and none is under way if [`Closed::is_quiet`].
+/// While it lives, new launches wait, a second at most. None was under way as it closed if
+/// [`Closed::is_quiet`].
 pub struct Closed {
     pub is_quiet: bool,
 }
