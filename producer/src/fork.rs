@@ -22,7 +22,7 @@
 
 use core::mem::{offset_of, size_of};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::hook_state::HookState;
 use crate::own_static;
@@ -43,22 +43,14 @@ pub struct OfProcess {
     /// tables.
     pub vendor_count: AtomicU32,
     pub vendor: AtomicPtr<()>,
-    /// Where the session counts launches that it passes over, paused.
-    pub(crate) paused_launches: AtomicPtr<AtomicU64>,
-    /// How many launches are under way, as the vendor's layer counts them. Every thread that launches writes
-    /// this, so it has a cache line to itself: the values above are mostly read.
-    pub vendor_launches: CacheLine,
+    /// Whether launches are to wait, as the vendor's layer says. Rarely written, as all of this.
+    pub vendor_closed: AtomicBool,
 }
-
-/// A number that shares its cache line with nothing.
-#[derive(Debug)]
-#[repr(align(64))]
-pub struct CacheLine(pub AtomicU32);
 
 /// Where in [`PAGE`] the session's [`HookState`] is.
 pub const HOOK_STATE_AT: usize = offset_of!(OfProcess, hook_state);
 
-const _: () = assert!(size_of::<OfProcess>() == PAGE_BYTES && offset_of!(OfProcess, vendor_launches) == 64);
+const _: () = assert!(size_of::<OfProcess>() == PAGE_BYTES && offset_of!(OfProcess, vendor_closed) < 64);
 const PAGE_BYTES: usize = 4096;
 
 impl OfProcess {
@@ -77,8 +69,7 @@ pub static PAGE: OfProcess = OfProcess {
     clock_kind: AtomicU32::new(0),
     vendor_count: AtomicU32::new(0),
     vendor: AtomicPtr::new(ptr::null_mut()),
-    paused_launches: AtomicPtr::new(ptr::null_mut()),
-    vendor_launches: CacheLine(AtomicU32::new(0)),
+    vendor_closed: AtomicBool::new(false),
 };
 
 /// The most mappings that a process can list for its children in its life: a session's segments, times a few
@@ -117,8 +108,7 @@ extern "C" fn in_child() {
     PAGE.clock_kind.store(0, Ordering::Relaxed);
     PAGE.vendor_count.store(0, Ordering::Relaxed);
     PAGE.vendor.store(ptr::null_mut(), Ordering::Relaxed);
-    PAGE.paused_launches.store(ptr::null_mut(), Ordering::Relaxed);
-    PAGE.vendor_launches.0.store(0, Ordering::Relaxed);
+    PAGE.vendor_closed.store(false, Ordering::Relaxed);
     let count = COVERED_COUNT.load(Ordering::Acquire);
     for (start, bytes) in COVERED.iter().take(count) {
         cover(start.load(Ordering::Acquire), bytes.load(Ordering::Acquire));

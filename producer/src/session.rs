@@ -30,7 +30,6 @@ use crate::connection::Connection;
 use crate::descriptor::Descriptor;
 use crate::held_back::HeldBack;
 use crate::hook_state::{HookState, Launches, Recording, Timing};
-use crate::memory::prefetch_to_write;
 use crate::rings::{OwnedRing, RingSums, Rings};
 use crate::segment::{Segment, SegmentPlan};
 use crate::socket::{Received, Socket};
@@ -147,9 +146,6 @@ pub fn start(
         Ok(session) => {
             let of_process = fork::of_process();
             of_process.hook_state.store(0, Ordering::Relaxed);
-            let paused_launches = session.primary.counters().get(Counter::PausedLaunches as usize);
-            let paused_launches = paused_launches.map_or(core::ptr::null(), core::ptr::from_ref);
-            of_process.paused_launches.store(paused_launches.cast_mut(), Ordering::Relaxed);
             of_process.session.store(core::ptr::from_ref(session).cast_mut().cast(), Ordering::Release);
             before(session);
             fork::set_generation(session.generation);
@@ -339,32 +335,6 @@ impl Session {
         {
             word.fetch_add(amount, Ordering::Relaxed);
         }
-    }
-
-    /// Counts a launch that the session passes over, paused, as [`count`](Session::count) does. It reads
-    /// nothing but what a hook has read anyway.
-    #[inline(always)]
-    pub fn count_paused_launch() {
-        if fork::generation() != 0
-            && let Some(word) = Session::paused_launches()
-        {
-            word.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Prefetches what [`count_paused_launch`](Session::count_paused_launch) writes.
-    #[inline(always)]
-    pub fn expect_paused_launch() {
-        if let Some(word) = Session::paused_launches() {
-            prefetch_to_write(word);
-        }
-    }
-
-    #[inline(always)]
-    fn paused_launches() -> Option<&'static AtomicU64> {
-        // SAFETY: null, or a counter in the segment of this process's session, which is never unmapped in it.
-        // A forked child finds null.
-        unsafe { fork::of_process().paused_launches.load(Ordering::Relaxed).as_ref() }
     }
 
     /// Adds the calls that came while the session was starting to the session's lost events.

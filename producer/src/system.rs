@@ -363,6 +363,21 @@ pub fn yield_now() {
     unsafe { call(libc::SYS_sched_yield, [0; 6]) };
 }
 
+/// Registers the process for [`barrier_on_all_threads`]; false where the kernel cannot or may not.
+pub fn register_barrier() -> bool {
+    membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
+}
+
+/// Has every thread of the process pass a memory barrier before it returns; false if it has not.
+pub fn barrier_on_all_threads() -> bool {
+    membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+}
+
+fn membarrier(command: c_int) -> bool {
+    // SAFETY: takes numbers only.
+    unsafe { call(libc::SYS_membarrier, [command as usize, 0, 0, 0, 0, 0]) == 0 }
+}
+
 /// # Safety
 /// As the option requires of its arguments.
 pub unsafe fn prctl(option: c_int, arguments: [usize; 4]) -> c_int {

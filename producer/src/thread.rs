@@ -249,6 +249,33 @@ impl Slot {
         }
     }
 
+    /// Prefetches what [`count_paused_launch`](Slot::count_paused_launch) writes.
+    #[inline(always)]
+    pub fn expect_paused_launch(&self) {
+        // Not mapped in a forked child, where a prefetch does nothing.
+        if let Some(header) = self.header.get() {
+            prefetch_to_write(&header.paused_launches);
+        }
+    }
+
+    /// Counts a launch that the session passes over, paused. No locked instruction: a core would wait there
+    /// until its stores are done, those of the driver to the device among them.
+    #[inline(always)]
+    pub fn count_paused_launch(&self, session: &'static Session) {
+        match self.caught_up_header() {
+            Some(header) => add(&header.paused_launches, 1),
+            None => self.count_paused_launch_without_ring(session),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_paused_launch_without_ring(&self, session: &'static Session) {
+        session.count(Counter::PausedLaunches, 1);
+        // The thread's next one finds the ring.
+        self.ready(session);
+    }
+
     /// Notes CUPTI's correlation id of a call between two windows of device times.
     pub fn note_latest(&self, correlation: u32) {
         if let Some(header) = self.caught_up_header() {

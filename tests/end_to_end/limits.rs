@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::harness::process::{Ended, finish};
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{self, Run, Traced, bare, count, run};
+use crate::harness::tool::{self, Run, Traced, bare, count, run, run_with};
 
 /// What becomes of the events.
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +102,22 @@ fn filter_that_ends_who_copies_memory() {
         let arguments = ["forbid", "process_vm_readv", error];
         ends_as_alone(run("limits"), &arguments, Then::AllCounted);
         ends_as_alone(bare("limits"), &arguments, Then::AllCounted);
+    }
+}
+
+/// The first start of a paused session has all threads pass a barrier. Where the kernel gives none, CUPTI is
+/// ready for a start from the begin.
+#[test]
+fn filter_that_forbids_barriers() {
+    for error in ["EPERM", "ENOSYS"] {
+        let arguments = ["forbid", "membarrier", error];
+        let expected = alone(&arguments);
+        let traced = run_with(&["--capture-range", "launches:3-7"], compiled("limits", Link::Driver));
+        let traced = arguments.iter().fold(traced, |run, argument| run.arg(argument)).go();
+        assert_eq!((traced.ended.code(), &traced.ended.stdout), (expected.code(), &expected.stdout));
+        let report = traced.report();
+        assert_eq!((count(&report, "launches"), count(&report["recording"], "paused_launches")), (5, 5));
+        assert_eq!((count(&report, "timed_operations"), count(&report, "device_only")), (5, 0), "{report:#}");
     }
 }
 

@@ -121,7 +121,7 @@ fn reader_that_goes_away_is_no_error() {
     let traced = run("basic").succeed();
     let script =
         format!("{} report --json {} | true", env!("CARGO_BIN_EXE_gputrace"), traced.trace().display());
-    let ended = finish(std::process::Command::new("sh").arg("-c").arg(script)).expect_code(0);
+    let ended = finish(tool::clean_command("sh").arg("-c").arg(script)).expect_code(0);
     assert_eq!(ended.stderr, "");
 }
 

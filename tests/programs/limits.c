@@ -59,6 +59,8 @@ static void forbid(const char *name, int error)
         answer(SYS_clone, error), answer(SYS_clone3, error), answer(SYS_fork, error), answer(SYS_vfork, error);
     else if (!strcmp(name, "process_vm_readv"))
         answer(SYS_process_vm_readv, error);
+    else if (!strcmp(name, "membarrier"))
+        answer(SYS_membarrier, error);
     else if (!strcmp(name, "fork"))
         answer_processes(error);
     else

@@ -44,7 +44,7 @@ pub mod windows;
 /// Major version: readers refuse any other. Bumped when an existing field changes meaning.
 pub const VERSION_MAJOR: u16 = 1;
 /// Minor version: bumped when a kind or a trailing field is added; older readers skip it.
-pub const VERSION_MINOR: u16 = 4;
+pub const VERSION_MINOR: u16 = 5;
 /// The version word in segments, handshakes and trace files.
 pub const VERSION: u32 = ((VERSION_MAJOR as u32) << 16) | VERSION_MINOR as u32;
 

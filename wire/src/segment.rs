@@ -121,7 +121,10 @@ pub struct RingHeader {
 
     /// The consumer's cache line.
     pub tail: AtomicU64,
-    pad3: [AtomicU64; 7],
+    /// Launches that the session passed over, paused: the owner's, which counts them while the consumer has
+    /// little to take.
+    pub paused_launches: AtomicU64,
+    pad3: [AtomicU64; 6],
 }
 
 /// Values of [`RingHeader::state`].

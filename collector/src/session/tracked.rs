@@ -317,6 +317,7 @@ impl Tracked {
             add(&mut counters.sampled_hooks, &ring.sampled_hooks);
             add(&mut counters.sampled_ticks, &ring.sampled_ticks);
             add(&mut counters.counted_launches, &ring.counted_launches);
+            add(&mut counters.values[Counter::PausedLaunches as usize], &ring.paused_launches);
         }
         counters
     }

@@ -46,9 +46,11 @@ pub fn begin_session(session: &Session) {
         began = Why::StartPaused;
     }
     BEGAN.store(began as u8, Ordering::Relaxed);
-    under_way::begin_session();
     if capture::begin_session(session) || began != Why::Started {
         session.begin_paused();
+        if !under_way::begin_session() {
+            session.count_no_launches_under_way();
+        }
     }
 }
 

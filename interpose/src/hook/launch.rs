@@ -7,7 +7,7 @@
 //! each launch. A paused launch has a function of its own, into which the hook jumps at once ([`begin`]).
 
 use gputrace_producer::hook_state::{Recording, Timing};
-use gputrace_producer::session::{self, Session};
+use gputrace_producer::session;
 use gputrace_producer::{clock, thread};
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::{flag, kind};
@@ -138,8 +138,8 @@ fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
 #[inline(always)]
 fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
     let Hook { session, state, is_sampled, .. } = hook;
-    Session::expect_paused_launch();
-    let under_way = state.counts_under_way().then(under_way::begins);
+    hook.slot.expect_paused_launch();
+    let under_way = state.counts_under_way().then(|| under_way::begins(hook.slot, session.generation));
     let start_ticks = clock::now_if(is_sampled);
     let status = launch.call();
     let end_ticks = clock::now_if(is_sampled);
@@ -154,7 +154,7 @@ fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
         finish_rare(hook, at, status, launch);
         return status;
     }
-    Session::count_paused_launch();
+    hook.slot.count_paused_launch(session);
     if is_sampled {
         hook.cost(own_ticks(hook, start_ticks, end_ticks), None, status);
     }

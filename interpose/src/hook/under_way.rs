@@ -4,75 +4,154 @@
 //! ([`launch_callbacks`](crate::cupti::launch_callbacks)), at a moment without a launch. A launch that comes
 //! in that moment waits. From then on none is counted
 //! ([`HookState::counts_under_way`](gputrace_producer::hook_state::HookState::counts_under_way)).
+//!
+//! A launch is far more frequent than that moment, so it pays as little as can be: it stores
+//! to a cache line of its own thread and reads whether it is to wait, without a locked instruction, for which a
+//! core waits until all its stores are done. Who closes has all threads pass a barrier instead: after it,
+//! each thread's launch is seen, or the thread sees that it is to wait.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
+use gputrace_producer::thread::Slot;
 use gputrace_producer::{clock, fork, system};
 
 use crate::symbols::entry::Entry;
+use crate::table::cuda_slot::CudaSlot;
 
-/// The number of launches under way; the top bit is set while none may begin.
+/// How many launches of one thread are under way, 1 or 0.
+#[repr(align(64))]
+struct Count(AtomicU32);
+
+/// A process has few threads that launch. Those that come after the others share the
+/// last count.
+const COUNTS_BITS: u32 = 5;
+const COUNTS_LEN: usize = 1 << COUNTS_BITS;
+static COUNTS: [Count; COUNTS_LEN] = [const { Count(AtomicU32::new(0)) }; COUNTS_LEN];
+const SHARED: usize = COUNTS_LEN - 1;
+/// How many threads have come.
+static TAKEN: AtomicU32 = AtomicU32::new(0);
+
+/// Whether no launch may begin.
 #[inline(always)]
-fn launches() -> &'static AtomicU32 {
-    &fork::of_process().vendor_launches.0
+fn is_closed() -> &'static AtomicBool {
+    &fork::of_process().vendor_closed
 }
-const CLOSED: u32 = 1 << 31;
+
 /// The longest wait of a launch: longer than anybody closes on purpose.
 const WAIT_MOST_NS: u64 = 1_000_000_000;
 const WAIT_STEP_NS: u64 = 20_000;
 
-/// Called before the session's first call. A forked child has none of its parent's launches.
-pub fn begin_session() {
-    launches().store(0, Ordering::Relaxed);
+/// Called before the first call of a session that begins paused. A forked child has none of its parent's
+/// launches. Launches cannot be counted if this is false: the kernel knows no such barrier, or may not.
+pub fn begin_session() -> bool {
+    TAKEN.store(0, Ordering::Relaxed);
+    for count in &COUNTS {
+        count.0.store(0, Ordering::Relaxed);
+    }
+    system::register_barrier()
 }
 
 /// A launch is under way for as long as this lives, also where its thread ends within it. One that is left by
-/// `longjmp` stays counted.
-pub struct CountedLaunch(());
+/// `longjmp` stays counted until its thread launches again.
+pub struct CountedLaunch(&'static AtomicU32);
 
-/// To be called before a launch.
+/// To be called before a launch of the session of this generation.
 #[inline(always)]
-pub fn begins() -> CountedLaunch {
-    // SYNC: Acquire: the launch comes after callbacks that were enabled before (Release of `Closed`).
-    if launches().fetch_add(1, Ordering::Acquire) & CLOSED != 0 {
-        wait();
+pub fn begins(slot: &Slot, generation: u32) -> CountedLaunch {
+    let launch = CountedLaunch(count_of(slot, generation));
+    launch.add();
+    // SYNC: the count is stored before this is read, for `close`: its barrier does on this core what is left
+    // out here. Acquire: the launch comes after callbacks that were enabled before (Release of `Closed`).
+    compiler_fence(Ordering::SeqCst);
+    if is_closed().load(Ordering::Acquire) {
+        launch.wait();
     }
-    CountedLaunch(())
+    launch
 }
 
 /// The same before any call; `None` if it launches no kernel.
 #[cold]
 #[inline(never)]
-pub fn begins_if_launch(entry: &Entry) -> Option<CountedLaunch> {
-    entry.launches_kernels().then(begins)
+pub fn begins_if_launch(slot: &Slot, generation: u32, entry: &Entry) -> Option<CountedLaunch> {
+    entry.launches_kernels().then(|| begins(slot, generation))
+}
+
+/// The thread's count. The slot has its number, and in the bits above those of the generation: in a
+/// forked child, or another session, the thread takes one anew.
+#[inline(always)]
+fn count_of(slot: &Slot, generation: u32) -> &'static AtomicU32 {
+    let known = CudaSlot::of(slot).launch_count.get();
+    let index = known & (COUNTS_LEN as u32 - 1);
+    let index = if known == word(generation, index) { index } else { take(slot, generation) };
+    &COUNTS[index as usize % COUNTS_LEN].0
+}
+
+#[inline(always)]
+fn word(generation: u32, index: u32) -> u32 {
+    generation << COUNTS_BITS | index
+}
+
+#[cold]
+#[inline(never)]
+fn take(slot: &Slot, generation: u32) -> u32 {
+    let index = TAKEN.fetch_add(1, Ordering::Relaxed).min(SHARED as u32);
+    CudaSlot::of(slot).launch_count.set(word(generation, index));
+    index
+}
+
+impl CountedLaunch {
+    #[inline(always)]
+    fn is_shared(&self) -> bool {
+        ptr::eq(self.0, &raw const COUNTS[SHARED].0)
+    }
+
+    #[inline(always)]
+    fn add(&self) {
+        if self.is_shared() {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.0.store(1, Ordering::Relaxed);
+        }
+    }
+
+    // SYNC: Release: callbacks that are enabled from now on come after the launch.
+    #[inline(always)]
+    fn remove(&self) {
+        if self.is_shared() {
+            self.0.fetch_sub(1, Ordering::Release);
+        } else {
+            self.0.store(0, Ordering::Release);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) {
+        let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
+        loop {
+            self.remove();
+            while is_closed().load(Ordering::Relaxed) && clock::monotonic_ns() < deadline_ns {
+                system::yield_now();
+            }
+            self.add();
+            compiler_fence(Ordering::SeqCst);
+            if !is_closed().load(Ordering::Acquire) {
+                return;
+            }
+            if clock::monotonic_ns() >= deadline_ns {
+                // The thread that closed has left by `longjmp`. Others' launches need not wait too.
+                is_closed().store(false, Ordering::Release);
+                return;
+            }
+        }
+    }
 }
 
 impl Drop for CountedLaunch {
     #[inline(always)]
     fn drop(&mut self) {
-        // SYNC: Release: callbacks that are enabled from now on come after the launch.
-        launches().fetch_sub(1, Ordering::Release);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn wait() {
-    let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
-    loop {
-        drop(CountedLaunch(()));
-        while launches().load(Ordering::Relaxed) & CLOSED != 0 && clock::monotonic_ns() < deadline_ns {
-            system::yield_now();
-        }
-        let found = launches().fetch_add(1, Ordering::Acquire);
-        if found & CLOSED == 0 {
-            return;
-        }
-        if clock::monotonic_ns() >= deadline_ns {
-            // The thread that closed has left by `longjmp`. Others' launches need not wait too.
-            launches().fetch_and(!CLOSED, Ordering::Release);
-            return;
-        }
+        self.remove();
     }
 }
 
@@ -86,9 +165,13 @@ pub struct Closed {
 /// a time may call this.
 pub fn close(patience_ns: u64) -> Closed {
     let deadline_ns = clock::monotonic_ns() + patience_ns;
-    launches().fetch_or(CLOSED, Ordering::AcqRel);
-    // SYNC: pairs with the Release of `CountedLaunch`.
-    while launches().load(Ordering::Acquire) != CLOSED {
+    is_closed().store(true, Ordering::SeqCst);
+    // SYNC: pairs with the fence in `begins`.
+    if !system::barrier_on_all_threads() {
+        return Closed { is_quiet: false };
+    }
+    // SYNC: Acquire pairs with the Release of `remove`.
+    while COUNTS.iter().any(|count| count.0.load(Ordering::Acquire) != 0) {
         if clock::monotonic_ns() >= deadline_ns {
             return Closed { is_quiet: false };
         }
@@ -99,52 +182,97 @@ pub fn close(patience_ns: u64) -> Closed {
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        launches().fetch_and(!CLOSED, Ordering::Release);
+        is_closed().store(false, Ordering::Release);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use core::sync::atomic::AtomicBool;
     use std::thread;
+
+    use gputrace_producer::thread::with;
 
     use super::*;
 
-    /// The count is the process's, so one test covers all cases in order.
+    /// The counts are the process's, so one test covers all cases in order.
     #[test]
     fn launches_and_the_moment_without_them_exclude_each_other() {
-        let launch = begins();
+        assert!(begin_session(), "the kernel has membarrier");
+        let launch = with(|slot| begins(slot, 1));
         assert!(!close(1_000_000).is_quiet, "a launch is under way");
         drop(launch);
         assert!(close(0).is_quiet, "and launches may begin again after either");
-        let [is_closed, is_over, had_begun] = [const { AtomicBool::new(false) }; 3];
-        let mut were_quiet = 0;
-        thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    while !is_over.load(Ordering::Relaxed) {
-                        let _launch = begins();
-                        if is_closed.load(Ordering::SeqCst) {
-                            had_begun.store(true, Ordering::Relaxed);
+        // As many threads as make some of them share a count, and then few.
+        for threads in [COUNTS_LEN + 3, 3] {
+            let [is_exclusive, is_over, had_begun] = [const { AtomicBool::new(false) }; 3];
+            let mut were_quiet = 0;
+            thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(|| {
+                        while !is_over.load(Ordering::Relaxed) {
+                            let _launch = with(|slot| begins(slot, 1));
+                            if is_exclusive.load(Ordering::SeqCst) {
+                                had_begun.store(true, Ordering::Relaxed);
+                            }
+                            std::hint::spin_loop();
                         }
-                        std::hint::spin_loop();
-                    }
-                });
-            }
-            for _ in 0..200 {
-                let closed = close(WAIT_MOST_NS);
-                were_quiet += u32::from(closed.is_quiet);
-                is_closed.store(true, Ordering::SeqCst);
-                thread::yield_now();
-                is_closed.store(false, Ordering::SeqCst);
-                drop(closed);
-            }
-            is_over.store(true, Ordering::Relaxed);
-        });
-        assert_eq!((were_quiet, had_begun.into_inner()), (200, false));
-        assert_eq!(launches().load(Ordering::Relaxed), 0);
+                    });
+                }
+                for _ in 0..200 {
+                    let closed = close(WAIT_MOST_NS);
+                    were_quiet += u32::from(closed.is_quiet);
+                    is_exclusive.store(true, Ordering::SeqCst);
+                    thread::yield_now();
+                    is_exclusive.store(false, Ordering::SeqCst);
+                    drop(closed);
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+            assert_eq!((were_quiet, had_begun.into_inner()), (200, false), "{threads} threads");
+            assert!(COUNTS.iter().all(|count| count.0.load(Ordering::Relaxed) == 0));
+            begin_session();
+        }
+        assert_eq!(launches_that_began_in_a_quiet_moment(), 0);
         core::mem::forget(close(0));
-        drop(begins());
-        assert_eq!(launches().load(Ordering::Relaxed), 0, "a launch opens what its owner has left");
+        with(|slot| drop(begins(slot, 2)));
+        assert!(!is_closed().load(Ordering::Relaxed), "a launch opens what its owner has left");
+    }
+
+    /// One thread launches and another one closes at the same instant, over and over. Without the barrier
+    /// neither would see the other now and then.
+    fn launches_that_began_in_a_quiet_moment() -> u32 {
+        const ROUNDS: u32 = 20_000;
+        let [round, begun, over, dropped] = [const { AtomicU32::new(0) }; 4];
+        let wait_for = |what: &AtomicU32, number| {
+            let mut turns = 0_u32;
+            while what.load(Ordering::Acquire) < number {
+                turns += 1;
+                if turns.is_multiple_of(1000) { thread::yield_now() } else { std::hint::spin_loop() }
+            }
+        };
+        let mut found = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 1..=ROUNDS {
+                    wait_for(&round, number);
+                    let launch = with(|slot| begins(slot, 1));
+                    begun.store(number, Ordering::Release);
+                    wait_for(&over, number);
+                    drop(launch);
+                    dropped.store(number, Ordering::Release);
+                }
+            });
+            for number in 1..=ROUNDS {
+                round.store(number, Ordering::Release);
+                (0..number % 64).for_each(|_| std::hint::spin_loop());
+                let closed = close(0);
+                (0..100).for_each(|_| std::hint::spin_loop());
+                found += u32::from(closed.is_quiet && begun.load(Ordering::Acquire) == number);
+                drop(closed);
+                over.store(number, Ordering::Release);
+                wait_for(&dropped, number);
+            }
+        });
+        found
     }
 }

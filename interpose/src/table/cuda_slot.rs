@@ -8,6 +8,8 @@ use gputrace_producer::thread::Slot;
 pub struct CudaSlot {
     /// The correlation id that CUPTI gave to the call under way; 0 if it gave none.
     pub correlation: Cell<u32>,
+    /// Where the thread counts its launches under way, as `under_way` writes it.
+    pub launch_count: Cell<u32>,
     /// The graph nodes made by the call under way: the first one, and how many follow it.
     pub nodes: Cell<(u64, u32)>,
     /// The thread's current context, as `tables` writes it; 0 if it is not known.
