@@ -317,7 +317,9 @@ impl Tracked {
             add(&mut counters.sampled_hooks, &ring.sampled_hooks);
             add(&mut counters.sampled_ticks, &ring.sampled_ticks);
             add(&mut counters.counted_launches, &ring.counted_launches);
-            add(&mut counters.values[Counter::PausedLaunches as usize], &ring.paused_launches);
+            if let Some(paused) = counters.values.get_mut(Counter::PausedLaunches as usize) {
+                add(paused, &ring.paused_launches);
+            }
         }
         counters
     }

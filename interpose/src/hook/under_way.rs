@@ -5,10 +5,10 @@
 //! in that moment waits. From then on none is counted
 //! ([`HookState::counts_under_way`](gputrace_producer::hook_state::HookState::counts_under_way)).
 //!
-//! A launch is far more frequent than that moment, so it pays as little as can be: it stores
-//! to a cache line of its own thread and reads whether it is to wait, without a locked instruction, for which a
-//! core waits until all its stores are done. Who closes has all threads pass a barrier instead: after it,
-//! each thread's launch is seen, or the thread sees that it is to wait.
+//! A launch is far more frequent than that moment, so it pays as little as can be: it stores to a cache line
+//! of its own thread and reads whether it is to wait. A locked instruction would make the core wait until all
+//! its stores are done. Who closes has all threads pass a barrier instead: after it, each thread's launch is
+//! seen, or the thread sees that it is to wait.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
@@ -23,12 +23,10 @@ use crate::table::cuda_slot::CudaSlot;
 #[repr(align(64))]
 struct Count(AtomicU32);
 
-/// A process has few threads that launch. Those that come after the others share the
-/// last count.
-const COUNTS_BITS: u32 = 5;
-const COUNTS_LEN: usize = 1 << COUNTS_BITS;
+/// A process has few threads that launch: these have a count each, those that come later share one.
+const COUNTS_LEN: usize = 32;
 static COUNTS: [Count; COUNTS_LEN] = [const { Count(AtomicU32::new(0)) }; COUNTS_LEN];
-const SHARED: usize = COUNTS_LEN - 1;
+static SHARED: Count = Count(AtomicU32::new(0));
 /// How many threads have come.
 static TAKEN: AtomicU32 = AtomicU32::new(0);
 
@@ -46,7 +44,7 @@ const WAIT_STEP_NS: u64 = 20_000;
 /// launches. Launches cannot be counted if this is false: the kernel knows no such barrier, or may not.
 pub fn begin_session() -> bool {
     TAKEN.store(0, Ordering::Relaxed);
-    for count in &COUNTS {
+    for count in COUNTS.iter().chain([&SHARED]) {
         count.0.store(0, Ordering::Relaxed);
     }
     system::register_barrier()
@@ -77,25 +75,29 @@ pub fn begins_if_launch(slot: &Slot, generation: u32, entry: &Entry) -> Option<C
     entry.launches_kernels().then(|| begins(slot, generation))
 }
 
+/// In a slot's word; there are fewer counts.
+const INDEX_BITS: u32 = 6;
+const INDEX: u32 = (1 << INDEX_BITS) - 1;
+
 /// The thread's count. The slot has its number, and in the bits above those of the generation: in a
 /// forked child, or another session, the thread takes one anew.
 #[inline(always)]
 fn count_of(slot: &Slot, generation: u32) -> &'static AtomicU32 {
     let known = CudaSlot::of(slot).launch_count.get();
-    let index = known & (COUNTS_LEN as u32 - 1);
+    let index = known & INDEX;
     let index = if known == word(generation, index) { index } else { take(slot, generation) };
-    &COUNTS[index as usize % COUNTS_LEN].0
+    &COUNTS.get(index as usize).unwrap_or(&SHARED).0
 }
 
 #[inline(always)]
 fn word(generation: u32, index: u32) -> u32 {
-    generation << COUNTS_BITS | index
+    generation << INDEX_BITS | index
 }
 
 #[cold]
 #[inline(never)]
 fn take(slot: &Slot, generation: u32) -> u32 {
-    let index = TAKEN.fetch_add(1, Ordering::Relaxed).min(SHARED as u32);
+    let index = TAKEN.fetch_add(1, Ordering::Relaxed).min(COUNTS_LEN as u32);
     CudaSlot::of(slot).launch_count.set(word(generation, index));
     index
 }
@@ -103,7 +105,7 @@ fn take(slot: &Slot, generation: u32) -> u32 {
 impl CountedLaunch {
     #[inline(always)]
     fn is_shared(&self) -> bool {
-        ptr::eq(self.0, &raw const COUNTS[SHARED].0)
+        ptr::eq(self.0, &raw const SHARED.0)
     }
 
     #[inline(always)]
@@ -171,7 +173,7 @@ pub fn close(patience_ns: u64) -> Closed {
         return Closed { is_quiet: false };
     }
     // SYNC: Acquire pairs with the Release of `remove`.
-    while COUNTS.iter().any(|count| count.0.load(Ordering::Acquire) != 0) {
+    while COUNTS.iter().chain([&SHARED]).any(|count| count.0.load(Ordering::Acquire) != 0) {
         if clock::monotonic_ns() >= deadline_ns {
             return Closed { is_quiet: false };
         }
@@ -229,7 +231,7 @@ mod tests {
                 is_over.store(true, Ordering::Relaxed);
             });
             assert_eq!((were_quiet, had_begun.into_inner()), (200, false), "{threads} threads");
-            assert!(COUNTS.iter().all(|count| count.0.load(Ordering::Relaxed) == 0));
+            assert!(COUNTS.iter().chain([&SHARED]).all(|count| count.0.load(Ordering::Relaxed) == 0));
             begin_session();
         }
         assert_eq!(launches_that_began_in_a_quiet_moment(), 0);
