@@ -140,6 +140,11 @@ macro_rules! hooks {
                     let Call(_, $($arg),*) = self;
                     $description
                 }
+                #[inline(always)]
+                fn again(self) -> Call {
+                    let Call(original, $($arg),*) = self;
+                    Call(original, $(core::hint::black_box($arg)),*)
+                }
             }
 
             /// # Safety

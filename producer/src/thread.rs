@@ -262,10 +262,10 @@ impl Slot {
     /// until its stores are done, those of the driver to the device among them.
     #[inline(always)]
     pub fn count_paused_launch(&self, session: &'static Session) {
-        match self.caught_up_header() {
-            Some(header) => add(&header.paused_launches, 1),
-            None => self.count_paused_launch_without_ring(session),
-        }
+        let Some(header) = self.caught_up_header() else {
+            return self.count_paused_launch_without_ring(session);
+        };
+        add(&header.paused_launches, 1);
     }
 
     #[cold]

@@ -8,7 +8,7 @@
 
 use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::session;
-use gputrace_producer::{clock, thread};
+use gputrace_producer::{clock, fork, thread};
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::{flag, kind};
 
@@ -28,6 +28,9 @@ pub trait LaunchCall: DriverCall {
     /// The kernel and the stream.
     fn launched(self) -> (Handle, Handle);
     fn describe(self, context: &Context) -> Description;
+    /// The same one, in memory of its own. A function that is not inlined takes this one, and only where it is
+    /// called are the arguments stored. The compiler would store those of `self` at the hook's beginning.
+    fn again(self) -> Self;
 }
 
 /// Runs the steps around a launch, whatever becomes of it.
@@ -119,8 +122,7 @@ fn finish(hook: Hook, at: At, status: Status, launch: impl LaunchCall) -> Status
     status
 }
 
-/// [`finish`], not inlined, for paused launches. They store their arguments for this call, but still touch
-/// fewer cache lines than with all of it inlined.
+/// [`finish`], not inlined: a paused launch touches fewer cache lines of code than with it.
 #[cold]
 #[inline(never)]
 fn finish_rare(hook: Hook, at: At, status: Status, launch: impl LaunchCall) {
@@ -139,7 +141,7 @@ fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
 fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
     let Hook { session, state, is_sampled, .. } = hook;
     hook.slot.expect_paused_launch();
-    let under_way = state.counts_under_way().then(|| under_way::begins(hook.slot, session.generation));
+    let under_way = state.counts_under_way().then(|| under_way::begins(hook.slot, fork::generation()));
     let start_ticks = clock::now_if(is_sampled);
     let status = launch.call();
     let end_ticks = clock::now_if(is_sampled);
@@ -151,7 +153,7 @@ fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
         let hook = Hook { is_sampled: false, ..hook };
         let (start_ticks, correlation) = (clock::now(), CudaSlot::of(hook.slot).correlation.get());
         let at = At { start_ticks, duration_ticks: 0, correlation, state, recording: Recording::Off };
-        finish_rare(hook, at, status, launch);
+        finish_rare(hook, at, status, launch.again());
         return status;
     }
     hook.slot.count_paused_launch(session);

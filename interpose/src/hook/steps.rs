@@ -13,7 +13,7 @@ use gputrace_callstack::active_span::{self, Works};
 use gputrace_producer::hook_state::{HookState, Recording};
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
-use gputrace_producer::{clock, session, thread};
+use gputrace_producer::{clock, fork, session, thread};
 use gputrace_wire::call::{Call, Detail, operation};
 use gputrace_wire::cell::{flag, kind};
 use gputrace_wire::counter::Counter;
@@ -101,7 +101,7 @@ pub fn call(hook: Hook, original: impl DriverCall) -> (At, Status) {
         tables.expect(slot, state);
     }
     let under_way = if state.counts_under_way() {
-        under_way::begins_if_launch(slot, session.generation, entry)
+        under_way::begins_if_launch(slot, fork::generation(), entry)
     } else {
         None
     };

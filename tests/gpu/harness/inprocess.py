@@ -207,20 +207,21 @@ def quartile(times):
 
 
 def summarize(name, states, processes):
-    """The figures of a workload, by state: of the lower quartiles of the blocks, of their means, and of the lower quartiles of the thread's processor time."""
-    def effects(column, of_block):
+    """The figures of a workload, by state: of the lower quartiles of the blocks, also to the client, of their means, and of the lower quartiles of the thread's processor time."""
+    def effects(column, of_block, base=BASE):
         # The processor time of a step may be less than its clock's tick.
-        return paired.pooled([paired.of_process([(block[1], max(1, of_block(block[column]))) for block in blocks], BASE) for blocks in processes])
+        return paired.pooled([paired.of_process([(block[1], max(1, of_block(block[column]))) for block in blocks], base) for blocks in processes])
 
     found, means = effects(4, quartile), effects(4, statistics.fmean)
     # C programs of older runs have no processor times.
     threads = effects(5, quartile) if all(len(block) == 7 for blocks in processes for block in blocks) else {}
     every = [block for blocks in processes for block in blocks]
+    to_client = effects(4, quartile, CLIENT) if any(block[1] == CLIENT for block in every) else {}
     base = sorted(quartile(block[4]) for block in every if block[1] == BASE)
     rows = []
     for state in states:
         of_state = [block for block in every if block[1] == state]
-        figures = {"workload": name, "state": state, "blocks": len(of_state), "steps": sum(block[2] for block in of_state), "mean": means.get(state), "thread": threads.get(state)}
+        figures = {"workload": name, "state": state, "blocks": len(of_state), "steps": sum(block[2] for block in of_state), "client": to_client.get(state), "mean": means.get(state), "thread": threads.get(state)}
         if state == BASE and base:
             figures["step_us"] = base[len(base) // 2] / 1e3
         rows.append({**figures, **found.get(state, {})})
@@ -245,13 +246,13 @@ def effect(found):
 
 
 def markdown(rows):
-    lines = ["| workload | state | to paused, 95 % | by the mean step | CPU time of the thread | µs a step | blocks | steps |", "|---|---|---|---|---|---:|---:|---:|"]
+    lines = ["| workload | state | to paused, 95 % | to the client, 95 % | by the mean step | CPU time of the thread | µs a step | blocks | steps |", "|---|---|---|---|---|---|---:|---:|---:|"]
     base_us = {row["workload"]: row.get("step_us") for row in rows if row["state"] == BASE}
     for row in rows:
         us = base_us.get(row["workload"])
         if "ratio" in row:
-            cells = [effect(row), *(effect(row[column]) if row[column] else "" for column in ("mean", "thread")), f"{us * (row['ratio'] - 1):+.1f}" if us else ""]
+            cells = [effect(row), *(effect(row[column]) if row[column] else "" for column in ("client", "mean", "thread")), f"{us * (row['ratio'] - 1):+.1f}" if us else ""]
         else:
-            cells = ["1", "1", "1", f"{us:.1f}"] if row["state"] == BASE and us else ["not measured", "", "", ""]
+            cells = ["1", "", "1", "1", f"{us:.1f}"] if row["state"] == BASE and us else ["not measured", "", "", "", ""]
         lines.append(f"| {row['workload']} | {row['state']} | {' | '.join(cells)} | {row['blocks']:,} | {row['steps']:,} |")
     return "\n".join(lines)
