@@ -26,9 +26,10 @@ static int (*enable_callback)(uint32_t, void *, int, uint32_t);
 static int (*enable_domain)(uint32_t, void *, int);
 
 // What cupti_client_set says: bytes of a buffer, CUPTI's own flush period, ms between flushes by a thread of ours, and the subscriber:
-// 0 none, 1 of launches, 2 of all driver functions.
+// 0 none, 1 of launches, 2 of all driver functions, 3 of nothing, and then there are no records either.
 static size_t buffer_bytes = BUFFER_BYTES;
 static unsigned long period_ms, flush_ms, callbacks;
+enum { OF_NOTHING = 3 };
 static volatile int is_on;
 static void *subscriber;
 
@@ -267,6 +268,7 @@ static int follow_calls(int wanted) {
     return status;
   }
   if ((status = subscribe(&subscriber, (void *)called_back, NULL))) return status;
+  if (callbacks == OF_NOTHING) return 0;
   if (callbacks == 2) return enable_domain(1, subscriber, DOMAIN_DRIVER_API);
   for (size_t i = 0; i < sizeof launches / sizeof *launches && !status; i++) status = enable_callback(1, subscriber, DOMAIN_DRIVER_API, launches[i]);
   return status;
@@ -281,7 +283,7 @@ static void *flush_often(void *unused) {
   return NULL;
 }
 
-// While the client is off: buffer=BYTES,period=MS,flush=MS,callbacks=0|1|2; what is not named is as at first. 0, or -3 for other text.
+// While the client is off: buffer=BYTES,period=MS,flush=MS,callbacks=0|1|2|3; what is not named is as at first. 0, or -3 for other text.
 int cupti_client_set(const char *text) {
   static int has_thread;
   pthread_t thread;
@@ -294,7 +296,7 @@ int cupti_client_set(const char *text) {
     if (!strcmp(name, "buffer") && value <= BUFFER_BYTES_MOST) buffer_bytes = value;
     else if (!strcmp(name, "period")) period_ms = value;
     else if (!strcmp(name, "flush")) flush_ms = value;
-    else if (!strcmp(name, "callbacks") && value <= 2) callbacks = value;
+    else if (!strcmp(name, "callbacks") && value <= OF_NOTHING) callbacks = value;
     else return -3;
     text += length;
     text += *text == ',';
@@ -306,8 +308,8 @@ int cupti_client_set(const char *text) {
 static int enable_all(void) {
   int status = callbacks ? follow_calls(1) : 0;
   if (!status && flush_period) status = flush_period(period_ms);
-  for (int i = 0; i < 4 && !status; i++) status = enable(client_kinds[i]);
-  if (want_memory && !status) status = enable(KIND_MEMORY2);
+  for (int i = 0; i < 4 && callbacks != OF_NOTHING && !status; i++) status = enable(client_kinds[i]);
+  if (want_memory && callbacks != OF_NOTHING && !status) status = enable(KIND_MEMORY2);
   if (status) fprintf(stderr, "cupti client: %s refused: error %d\n", cupti_path, status);
   return status;
 }
@@ -334,6 +336,7 @@ int cupti_client_switch(int on) {
     return enable_all();
   }
   is_on = 0;
+  if (callbacks == OF_NOTHING) return follow_calls(0);
   int failed = flush_all(1);
   if (!failed && counted() == before) failed = -2;
   for (int i = 0; i < 4; i++) {
