@@ -28,8 +28,8 @@ pub trait LaunchCall: DriverCall {
     /// The kernel and the stream.
     fn launched(self) -> (Handle, Handle);
     fn describe(self, context: &Context) -> Description;
-    /// The same one, in memory of its own. A function that is not inlined takes this one, and only where it is
-    /// called are the arguments stored. The compiler would store those of `self` at the hook's beginning.
+    /// The same one, in memory of its own: for a function that is not inlined. The compiler then stores the
+    /// arguments where that is called; those of `self` it would store at the hook's beginning.
     fn again(self) -> Self;
 }
 
