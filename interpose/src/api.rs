@@ -143,7 +143,7 @@ macro_rules! hooks {
                 #[inline(always)]
                 fn again(self) -> Call {
                     let Call(original, $($arg),*) = self;
-                    Call(original, $(core::hint::black_box($arg)),*)
+                    Call(original, $(launch_steps::Argument::again($arg)),*)
                 }
             }
 

@@ -33,6 +33,26 @@ pub trait LaunchCall: DriverCall {
     fn again(self) -> Self;
 }
 
+/// An argument of a launch.
+pub trait Argument: Copy {
+    /// The same value, of which the compiler does not know that it is the same.
+    fn again(self) -> Self;
+}
+
+macro_rules! argument {
+    ($([$($of:ident)?] $type:ty),*) => {$(
+        impl$(<$of>)? Argument for $type {
+            #[inline(always)]
+            fn again(mut self) -> Self {
+                // SAFETY: no instruction.
+                unsafe { core::arch::asm!("/* {0:r} */", inout(reg) self, options(nomem, nostack, preserves_flags)) };
+                self
+            }
+        }
+    )*};
+}
+argument!([] u32, [T] *mut T, [T] *const T);
+
 /// Runs the steps around a launch, whatever becomes of it.
 #[inline(always)]
 pub fn around(entry: &'static Entry, without_session: WithoutSession, launch: impl LaunchCall) -> Status {
