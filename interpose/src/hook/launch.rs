@@ -45,7 +45,7 @@ macro_rules! argument {
             #[inline(always)]
             fn again(mut self) -> Self {
                 // SAFETY: no instruction.
-                unsafe { core::arch::asm!("/* {0:r} */", inout(reg) self, options(nomem, nostack, preserves_flags)) };
+                unsafe { core::arch::asm!("/* {0:r} */", inout(reg) self, options(readonly, nostack, preserves_flags)) };
                 self
             }
         }
