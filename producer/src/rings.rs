@@ -105,10 +105,20 @@ impl Rings {
 
     /// The number of entries, dropped ones included, in segments that no collector ever received.
     pub fn seen_by_nobody(&self) -> u64 {
+        let entries =
+            |ring: &RingHeader| ring.written.load(Ordering::Relaxed) + ring.dropped.load(Ordering::Relaxed);
+        self.unseen_rings().map(entries).sum()
+    }
+
+    /// The number of launches that were passed over, paused, and counted in such segments.
+    pub fn paused_launches_seen_by_nobody(&self) -> u64 {
+        self.unseen_rings().map(|ring| ring.paused_launches.load(Ordering::Relaxed)).sum()
+    }
+
+    fn unseen_rings(&self) -> impl Iterator<Item = &RingHeader> {
         let unseen = |further: &&Further| further.handed_over_on.load(Ordering::Relaxed) == 0;
         let segments = self.more.iter().filter(unseen).filter_map(|further| further.segment.get());
-        let rings = segments.flat_map(|segment| segment.rings.iter());
-        rings.map(|ring| ring.written.load(Ordering::Relaxed) + ring.dropped.load(Ordering::Relaxed)).sum()
+        segments.flat_map(|segment| segment.rings.iter())
     }
 
     /// The number of entries that nobody reads any more: those in all rings, and the dropped ones.

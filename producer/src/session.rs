@@ -511,8 +511,13 @@ impl Session {
         // The last attempt to hand over segments that a full socket did not take. Segments left after it
         // are lost, and their events counted.
         self.hand_over();
-        if let Some(word) = self.primary.counters().get(Counter::NoRing as usize) {
-            word.fetch_add(self.rings.seen_by_nobody(), Ordering::Relaxed);
+        for (counter, unseen) in [
+            (Counter::NoRing, self.rings.seen_by_nobody()),
+            (Counter::PausedLaunches, self.rings.paused_launches_seen_by_nobody()),
+        ] {
+            if let Some(word) = self.primary.counters().get(counter as usize) {
+                word.fetch_add(unseen, Ordering::Relaxed);
+            }
         }
         self.add_early_calls();
         if !self.has_service.load(Ordering::Acquire) {

@@ -363,9 +363,17 @@ pub fn yield_now() {
     unsafe { call(libc::SYS_sched_yield, [0; 6]) };
 }
 
-/// Registers the process for [`barrier_on_all_threads`]; false where the kernel cannot or may not.
+/// Whether a filter checks the thread's system calls. It may end the process for a call that it does not
+/// know.
+pub fn is_filtered() -> bool {
+    // SAFETY: asks for a number. A filter that refuses the question is one.
+    unsafe { prctl(libc::PR_GET_SECCOMP, [0; 4]) != 0 }
+}
+
+/// Registers the process for [`barrier_on_all_threads`]; false where the kernel cannot or may not. Takes
+/// milliseconds in a process with threads.
 pub fn register_barrier() -> bool {
-    membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
+    !is_filtered() && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
 }
 
 /// Has every thread of the process pass a memory barrier before it returns; false if it has not.

@@ -272,8 +272,11 @@ impl Slot {
     #[inline(never)]
     fn count_paused_launch_without_ring(&self, session: &'static Session) {
         session.count(Counter::PausedLaunches, 1);
-        // The thread's next one finds the ring.
-        self.ready(session);
+        // The thread's next one finds a ring, if there is one to have. One in thirty of its calls looks for
+        // it, and none waits.
+        if self.calls.get() <= 1 && session.is_current() && self.attach(session, role::PROGRAM) {
+            self.begin(session);
+        }
     }
 
     /// Notes CUPTI's correlation id of a call between two windows of device times.

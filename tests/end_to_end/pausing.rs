@@ -10,7 +10,7 @@ use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
 use crate::harness::session::{Session, ctl};
-use crate::harness::tool::{count, gputrace};
+use crate::harness::tool::{count, gputrace, run};
 
 fn toggled() -> PathBuf {
     compiled("toggled", Link::Driver)
@@ -125,6 +125,13 @@ fn device_times_that_were_off_at_the_start_of_a_paused_session_go_on_later() {
     let without = count(&report["switched_times"], "switched_off_operations");
     assert!(timed > 100 && without > 100, "{timed} {without}");
     assert_eq!((timed + without, count(&report, "device_only")), (count(&report, "executed_operations"), 0));
+}
+
+/// Its callbacks go on before its first launch.
+#[test]
+fn session_that_records_from_its_begin_waits_for_no_launch() {
+    let report = run("basic").succeed().report();
+    assert_eq!(report["notices"].as_array().map(Vec::len), Some(0), "{:#}", report["notices"]);
 }
 
 /// The report of `under_way`, started paused, and how long its start took.

@@ -88,16 +88,10 @@ pub struct Copied;
 /// Copying is not possible: there is a filter, which cannot be removed, or the kernel has no such call.
 static NO_COPIES: AtomicBool = AtomicBool::new(false);
 
-/// Whether a filter checks the thread's system calls.
-fn is_filtered() -> bool {
-    // SAFETY: asks for a number. A filter that refuses the question is one.
-    unsafe { system::prctl(libc::PR_GET_SECCOMP, [0; 4]) != 0 }
-}
-
 impl Copied {
     /// Whether the bytes were copied; `None` if copying is not possible.
     fn copy(from: u64, into: &mut [u8]) -> Option<bool> {
-        if NO_COPIES.load(Ordering::Relaxed) || is_filtered() {
+        if NO_COPIES.load(Ordering::Relaxed) || system::is_filtered() {
             NO_COPIES.store(true, Ordering::Relaxed);
             return None;
         }

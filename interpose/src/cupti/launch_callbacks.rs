@@ -34,21 +34,23 @@ static STATE: AtomicU8 = AtomicU8::new(state::OFF);
 /// Turns the callbacks on. Other threads' launches that come meanwhile wait.
 pub fn turn_on(session: &Session, root: &Root) {
     let found = STATE.compare_exchange(state::OFF, state::GO_ON, Ordering::AcqRel, Ordering::Acquire);
-    let closed = match found {
-        Ok(_) => Some(under_way::close(PATIENCE_NS)),
+    let is_first = match found {
+        Ok(_) => true,
         Err(_) if are_on() => return,
         // Who was to turn them on is long about it, or does not come back.
-        Err(_) => None,
+        Err(_) => false,
     };
+    // None is counted at the begin of a session that is not paused: there is no launch yet.
+    let closed = (is_first && session.hook_state().counts_under_way()).then(|| under_way::close(PATIENCE_NS));
     callbacks::enable(root, launches::ids_of_kernels());
     STATE.store(state::ON, Ordering::Release);
     session.count_no_launches_under_way();
     let notice: &[u8] = match closed {
-        Some(closed) if closed.is_quiet => return,
-        Some(_) => {
+        Some(closed) if !closed.is_quiet => {
             b"a launch did not return for 0.1 s as CUPTI was to note launches: its thread's may lack device times, or have another's"
         }
-        None => {
+        _ if is_first => return,
+        _ => {
             b"CUPTI was not done for 0.2 s as it was to note launches: some may lack device times, or have another's"
         }
     };

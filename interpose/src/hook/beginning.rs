@@ -47,10 +47,8 @@ pub fn begin_session(session: &Session) {
     }
     BEGAN.store(began as u8, Ordering::Relaxed);
     if capture::begin_session(session) || began != Why::Started {
+        under_way::begin_session();
         session.begin_paused();
-        if !under_way::begin_session() {
-            session.count_no_launches_under_way();
-        }
     }
 }
 

@@ -8,7 +8,8 @@
 //! A launch is far more frequent than that moment, so it pays as little as can be: it stores to a cache line
 //! of its own thread and reads whether it is to wait. A locked instruction would make the core wait until all
 //! its stores are done. Who closes has all threads pass a barrier instead: after it, each thread's launch is
-//! seen, or the thread sees that it is to wait.
+//! seen, or the thread sees that it is to wait. Where the kernel gives no barrier, who closes waits far
+//! longer than a store takes.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
@@ -23,7 +24,8 @@ use crate::table::cuda_slot::CudaSlot;
 #[repr(align(64))]
 struct Count(AtomicU32);
 
-/// A process has few threads that launch: these have a count each, those that come later share one.
+/// A process has few threads that launch. The first ones have a count each, and keep it; those that come
+/// later share one.
 const COUNTS_LEN: usize = 32;
 static COUNTS: [Count; COUNTS_LEN] = [const { Count(AtomicU32::new(0)) }; COUNTS_LEN];
 static SHARED: Count = Count(AtomicU32::new(0));
@@ -39,19 +41,20 @@ fn is_closed() -> &'static AtomicBool {
 /// The longest wait of a launch: longer than anybody closes on purpose.
 const WAIT_MOST_NS: u64 = 1_000_000_000;
 const WAIT_STEP_NS: u64 = 20_000;
+/// A store is seen by other cores within microseconds, and at the latest as its thread leaves its core.
+const STORES_ARE_SEEN_NS: u64 = 10_000_000;
 
 /// Called before the first call of a session that begins paused. A forked child has none of its parent's
-/// launches. Launches cannot be counted if this is false: the kernel knows no such barrier, or may not.
-pub fn begin_session() -> bool {
+/// launches.
+pub fn begin_session() {
     TAKEN.store(0, Ordering::Relaxed);
     for count in COUNTS.iter().chain([&SHARED]) {
         count.0.store(0, Ordering::Relaxed);
     }
-    system::register_barrier()
 }
 
 /// A launch is under way for as long as this lives, also where its thread ends within it. One that is left by
-/// `longjmp` stays counted until its thread launches again.
+/// `longjmp` stays counted.
 pub struct CountedLaunch(&'static AtomicU32);
 
 /// To be called before a launch of the session of this generation.
@@ -166,11 +169,13 @@ pub struct Closed {
 /// Keeps launches from beginning, and waits for those under way to return, for so long at most. One thread at
 /// a time may call this.
 pub fn close(patience_ns: u64) -> Closed {
+    // Before launches wait: it takes milliseconds.
+    let has_barrier = system::register_barrier();
     let deadline_ns = clock::monotonic_ns() + patience_ns;
     is_closed().store(true, Ordering::SeqCst);
     // SYNC: pairs with the fence in `begins`.
-    if !system::barrier_on_all_threads() {
-        return Closed { is_quiet: false };
+    if !(has_barrier && system::barrier_on_all_threads()) {
+        system::sleep_ns(STORES_ARE_SEEN_NS);
     }
     // SYNC: Acquire pairs with the Release of `remove`.
     while COUNTS.iter().chain([&SHARED]).any(|count| count.0.load(Ordering::Acquire) != 0) {
@@ -191,6 +196,7 @@ impl Drop for Closed {
 #[cfg(test)]
 mod tests {
     use std::thread;
+    use std::time::{Duration, Instant};
 
     use gputrace_producer::thread::with;
 
@@ -199,17 +205,18 @@ mod tests {
     /// The counts are the process's, so one test covers all cases in order.
     #[test]
     fn launches_and_the_moment_without_them_exclude_each_other() {
-        assert!(begin_session(), "the kernel has membarrier");
+        begin_session();
         let launch = with(|slot| begins(slot, 1));
         assert!(!close(1_000_000).is_quiet, "a launch is under way");
         drop(launch);
         assert!(close(0).is_quiet, "and launches may begin again after either");
-        // As many threads as make some of them share a count, and then few.
-        for threads in [COUNTS_LEN + 3, 3] {
+        // Each with a count of its own, and then all but one with the shared one.
+        for taken in [0, COUNTS_LEN as u32 - 1] {
+            TAKEN.store(taken, Ordering::Relaxed);
             let [is_exclusive, is_over, had_begun] = [const { AtomicBool::new(false) }; 3];
             let mut were_quiet = 0;
             thread::scope(|scope| {
-                for _ in 0..threads {
+                for _ in 0..3 {
                     scope.spawn(|| {
                         while !is_over.load(Ordering::Relaxed) {
                             let _launch = with(|slot| begins(slot, 1));
@@ -230,7 +237,7 @@ mod tests {
                 }
                 is_over.store(true, Ordering::Relaxed);
             });
-            assert_eq!((were_quiet, had_begun.into_inner()), (200, false), "{threads} threads");
+            assert_eq!((were_quiet, had_begun.into_inner()), (200, false), "{taken} taken");
             assert!(COUNTS.iter().chain([&SHARED]).all(|count| count.0.load(Ordering::Relaxed) == 0));
             begin_session();
         }
@@ -243,8 +250,10 @@ mod tests {
     /// One thread launches and another one closes at the same instant, over and over. Without the barrier
     /// neither would see the other now and then.
     fn launches_that_began_in_a_quiet_moment() -> u32 {
-        const ROUNDS: u32 = 20_000;
+        const LONGEST: Duration = Duration::from_millis(500);
+        let end = Instant::now() + LONGEST;
         let [round, begun, over, dropped] = [const { AtomicU32::new(0) }; 4];
+        let is_last = AtomicBool::new(false);
         let wait_for = |what: &AtomicU32, number| {
             let mut turns = 0_u32;
             while what.load(Ordering::Acquire) < number {
@@ -255,8 +264,11 @@ mod tests {
         let mut found = 0;
         thread::scope(|scope| {
             scope.spawn(|| {
-                for number in 1..=ROUNDS {
+                for number in 1.. {
                     wait_for(&round, number);
+                    if is_last.load(Ordering::Relaxed) {
+                        break;
+                    }
                     let launch = with(|slot| begins(slot, 1));
                     begun.store(number, Ordering::Release);
                     wait_for(&over, number);
@@ -264,8 +276,12 @@ mod tests {
                     dropped.store(number, Ordering::Release);
                 }
             });
-            for number in 1..=ROUNDS {
+            for number in 1.. {
+                is_last.store(Instant::now() > end, Ordering::Relaxed);
                 round.store(number, Ordering::Release);
+                if is_last.load(Ordering::Relaxed) {
+                    break;
+                }
                 (0..number % 64).for_each(|_| std::hint::spin_loop());
                 let closed = close(0);
                 (0..100).for_each(|_| std::hint::spin_loop());
