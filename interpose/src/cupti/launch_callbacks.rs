@@ -40,7 +40,8 @@ pub fn turn_on(session: &Session, root: &Root) {
         // Who was to turn them on is long about it, or does not come back.
         Err(_) => false,
     };
-    // None is counted at the begin of a session that is not paused: there is no launch yet.
+    // A session that is not paused counts none: it turns them on before its first launch. Nor is any counted
+    // once a range has come and gone before CUPTI was there.
     let closed = (is_first && session.hook_state().counts_under_way()).then(|| under_way::close(PATIENCE_NS));
     callbacks::enable(root, launches::ids_of_kernels());
     STATE.store(state::ON, Ordering::Release);
