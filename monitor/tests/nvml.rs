@@ -404,7 +404,7 @@ fn samples_that_repeat_the_last_one_are_left_out_where_only_changes_are_wanted()
     let steady = count(DEVICE);
     assert!((5..=25).contains(&steady), "{steady} for five a second");
     let changing = count(&DEVICE.replace("sm = 1965", "sm = 0..100000/100s"));
-    assert!(changing > 50, "{changing} for a hundred, since the clock changes all the time");
+    assert!(changing > 30, "{changing} for a hundred, since the clock changes all the time");
 }
 
 /// Whatever does not change is read that seldom.

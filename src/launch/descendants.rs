@@ -227,8 +227,12 @@ impl Scanner {
     /// Whether the program that the process runs was started without the variable. False if we cannot know: a
     /// process that ended has no environment any more, and that of another user's process may not be read.
     fn lacks_the_variable(&self, pid: u32) -> bool {
+        let has_command_before = has_command(pid);
         match environment(pid) {
-            Some(environment) if environment.is_empty() => !is_zombie(pid) && !self.variable.is_empty(),
+            // So it is in the midst of an exec too, and at the process's end; it has no command line then.
+            Some(environment) if environment.is_empty() => {
+                has_command_before && has_command(pid) && !self.variable.is_empty()
+            }
             Some(environment) => !has(&environment, &self.variable),
             None => false,
         }
@@ -241,6 +245,10 @@ fn environment(pid: u32) -> Option<Vec<u8>> {
     let file = fs::File::open(format!("/proc/{pid}/environ")).ok()?;
     file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut environment).ok()?;
     Some(environment)
+}
+
+fn has_command(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|command| !command.is_empty())
 }
 
 fn environment_has(pid: u32, variable: &[u8]) -> bool {
@@ -268,10 +276,6 @@ fn parent(pid: u32) -> Option<u32> {
 /// Whether the process is a nested tracer, or a child of one that has not called exec yet.
 fn is_nested(pid: u32) -> bool {
     read(pid, "comm").is_some_and(|name| name.trim_end() == NESTED)
-}
-
-fn is_zombie(pid: u32) -> bool {
-    read(pid, "stat").is_none_or(|stat| fields(&stat).next() == Some("Z"))
 }
 
 /// Whether a process with this /proc/PID/status changed its user. A setuid program that our user starts does
