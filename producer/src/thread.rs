@@ -252,7 +252,7 @@ impl Slot {
     /// Prefetches what [`count_paused_launch`](Slot::count_paused_launch) writes.
     #[inline(always)]
     pub fn expect_paused_launch(&self) {
-        // Not mapped in a forked child, where a prefetch does nothing.
+        // In a forked child the header may not be mapped. A prefetch of it does nothing then.
         if let Some(header) = self.header.get() {
             prefetch_to_write(&header.paused_launches);
         }
@@ -272,8 +272,8 @@ impl Slot {
     #[inline(never)]
     fn count_paused_launch_without_ring(&self, session: &'static Session) {
         session.count(Counter::PausedLaunches, 1);
-        // The thread's next one finds a ring, if there is one to have. One in thirty of its calls looks for
-        // it, and none waits.
+        // Takes a ring for the thread's next launches, if there is one to have; at two of `SAMPLE_EVERY`
+        // calls, since it takes long to find that there is none. It waits for none.
         if self.calls.get() <= 1 && session.is_current() && self.attach(session, role::PROGRAM) {
             self.begin(session);
         }

@@ -229,7 +229,8 @@ impl Scanner {
     fn lacks_the_variable(&self, pid: u32) -> bool {
         let has_command_before = has_command(pid);
         match environment(pid) {
-            // So it is in the midst of an exec too, and at the process's end; it has no command line then.
+            // It is empty also in the midst of an exec, and as the process ends. The command line is empty
+            // then too, so the answer counts only if there was one before and after.
             Some(environment) if environment.is_empty() => {
                 has_command_before && has_command(pid) && !self.variable.is_empty()
             }

@@ -119,10 +119,10 @@ pub struct RingHeader {
     /// Launches that were counted instead of recorded ([`crate::counted`]).
     pub counted_launches: AtomicU64,
 
-    /// The consumer's cache line.
+    /// The consumer's cache line, but for the next field.
     pub tail: AtomicU64,
-    /// Launches that the session passed over, paused: the owner's, which counts them while the consumer has
-    /// little to take.
+    /// Launches that were not recorded because the session was paused. Only the owning thread writes this.
+    /// The owner's line is full, and during a pause the consumer rarely writes this one.
     pub paused_launches: AtomicU64,
     pad3: [AtomicU64; 6],
 }

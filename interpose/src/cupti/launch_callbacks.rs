@@ -4,9 +4,10 @@
 //!
 //! The callbacks cost a launch 0.1 µs in a tight loop, and more in PyTorch (OVERHEAD.md). But a thread that
 //! is inside a launch as they go on gets that launch's correlation id for all its later launches too (seen
-//! with CUPTI 13.0). Device records of those have other ids, so they are without their calls, which the
-//! report counts; one may be taken for that launch's. Therefore the callbacks go on at a moment without a
-//! launch, and in spite of one only if it has not returned for [`PATIENCE_NS`]: it may wait for a kernel.
+//! with CUPTI 13.0). The device records of the later launches have ids of their own, so the report finds no
+//! call for them, and counts them as such; and the first launch's record may be taken for a later one's.
+//! Therefore the callbacks go on at a moment without a launch, and in spite of one only if it has not
+//! returned for [`PATIENCE_NS`]: it may wait for a kernel.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -17,7 +18,7 @@ use super::root::{self, Root};
 use super::{callbacks, launches};
 use crate::hook::under_way;
 
-/// Less than a hook waits for the right to switch.
+/// Less than a hook waits for its turn to pause the session or let it go on ([`super::pause`]).
 const PATIENCE_NS: u64 = 100_000_000;
 
 /// How long a thread waits for another one that turns them on.
@@ -31,7 +32,8 @@ mod state {
 }
 static STATE: AtomicU8 = AtomicU8::new(state::OFF);
 
-/// Turns the callbacks on. Other threads' launches that come meanwhile wait.
+/// Turns the callbacks on. Where launches under way are counted, new ones wait meanwhile; not where another
+/// thread is long about turning the callbacks on, and this one does it at once.
 pub fn turn_on(session: &Session, root: &Root) {
     let found = STATE.compare_exchange(state::OFF, state::GO_ON, Ordering::AcqRel, Ordering::Acquire);
     let is_first = match found {
@@ -40,8 +42,9 @@ pub fn turn_on(session: &Session, root: &Root) {
         // Who was to turn them on is long about it, or does not come back.
         Err(_) => false,
     };
-    // A session that is not paused counts none: it turns them on before its first launch. Nor is any counted
-    // once a range has come and gone before CUPTI was there.
+    // Launches under way are counted only while the session has been paused since its begin. A session that
+    // records turns the callbacks on as it begins. If a range has come and gone before the tracer subscribed
+    // to CUPTI, the count has ended too.
     let closed = (is_first && session.hook_state().counts_under_way()).then(|| under_way::close(PATIENCE_NS));
     callbacks::enable(root, launches::ids_of_kernels());
     STATE.store(state::ON, Ordering::Release);
@@ -58,8 +61,8 @@ pub fn turn_on(session: &Session, root: &Root) {
     session.notice(1, 0, notice);
 }
 
-/// Whether they are on. Waits where another thread turns them on, or this one does, in CUPTI's call of
-/// another client.
+/// Whether they are on. Waits while they are being turned on; in vain if this thread itself is doing that,
+/// and CUPTI has called another client in the midst of it.
 #[cold]
 fn are_on() -> bool {
     let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
@@ -72,14 +75,15 @@ fn are_on() -> bool {
     }
 }
 
-/// The same for a thread that is about to have CUPTI make records other than the session's. Where the tracer
-/// collects none, nothing is needed.
+/// [`turn_on`], for a thread that is about to have CUPTI make records other than the session's. Does nothing
+/// where the tracer collects no records.
 pub fn turn_on_for_others() {
     if let Some(root) = root::of_tracer()
         && let Some(session) = session::current()
     {
         thread::with(|slot| {
-            // A launch by a signal handler on this thread must not wait for it.
+            // A launch by a signal handler on this thread passes through. It would wait for this thread
+            // itself.
             let _inside = slot.enter();
             turn_on(session, root);
         });

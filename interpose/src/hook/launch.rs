@@ -3,8 +3,8 @@
 //! Most launches are of one of three kinds: everything about them is recorded, they are only counted, or the
 //! session is paused. Their steps are here, and run through few lines of code: between two launches a program
 //! runs through more than a core's caches hold. Any other launch takes the steps of [`steps`]. Most rare code
-//! is inlined too: if it were called, the compiler would store its arguments in memory at the beginning of
-//! each launch. A paused launch has a function of its own, into which the hook jumps at once ([`begin`]).
+//! is inlined too: calling it takes arguments in memory, and more instructions of each launch. A paused
+//! launch has a function of its own, into which the hook jumps at once ([`begin`]).
 
 use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::session;
@@ -28,8 +28,8 @@ pub trait LaunchCall: DriverCall {
     /// The kernel and the stream.
     fn launched(self) -> (Handle, Handle);
     fn describe(self, context: &Context) -> Description;
-    /// The same one, in memory of its own: for a function that is not inlined. The compiler then stores the
-    /// arguments where that is called; those of `self` it would store at the hook's beginning.
+    /// A copy for a function that is not inlined. The compiler stores the copy's arguments in memory right
+    /// before that call. Those of `self` it would store at the beginning of the hook, in every launch.
     fn again(self) -> Self;
 }
 

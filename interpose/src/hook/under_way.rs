@@ -5,11 +5,11 @@
 //! in that moment waits. From then on none is counted
 //! ([`HookState::counts_under_way`](gputrace_producer::hook_state::HookState::counts_under_way)).
 //!
-//! A launch is far more frequent than that moment, so it pays as little as can be: it stores to a cache line
-//! of its own thread and reads whether it is to wait. A locked instruction would make the core wait until all
-//! its stores are done. Who closes has all threads pass a barrier instead: after it, each thread's launch is
-//! seen, or the thread sees that it is to wait. Where the kernel gives no barrier, who closes waits far
-//! longer than a store takes.
+//! Launches are far more frequent than that moment, so each pays as little as can be: it stores to a cache
+//! line of its own thread, and then reads whether it must wait. No locked instruction keeps the two in order,
+//! since the core would wait there until all its stores are done. Instead [`close`] has all threads pass a
+//! barrier: after it, `close` sees a thread's launch, or the thread sees that it must wait. Where the kernel
+//! gives no barrier, `close` sleeps for far longer than a store takes until it is seen.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
@@ -20,12 +20,12 @@ use gputrace_producer::{clock, fork, system};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
 
-/// How many launches of one thread are under way, 1 or 0.
+/// How many launches are under way: 1 or 0 of one thread, any number in [`SHARED`].
 #[repr(align(64))]
 struct Count(AtomicU32);
 
 /// A process has few threads that launch. The first ones have a count each, and keep it; those that come
-/// later share one.
+/// later share one, by locked instructions.
 const COUNTS_LEN: usize = 32;
 static COUNTS: [Count; COUNTS_LEN] = [const { Count(AtomicU32::new(0)) }; COUNTS_LEN];
 static SHARED: Count = Count(AtomicU32::new(0));
@@ -78,12 +78,12 @@ pub fn begins_if_launch(slot: &Slot, generation: u32, entry: &Entry) -> Option<C
     entry.launches_kernels().then(|| begins(slot, generation))
 }
 
-/// In a slot's word; there are fewer counts.
+/// The low bits of a slot's `launch_count`: the index of the thread's count, [`COUNTS_LEN`] for [`SHARED`].
 const INDEX_BITS: u32 = 6;
 const INDEX: u32 = (1 << INDEX_BITS) - 1;
 
-/// The thread's count. The slot has its number, and in the bits above those of the generation: in a
-/// forked child, or another session, the thread takes one anew.
+/// The thread's count. The slot has its index, and the session's generation in the bits above. In another
+/// generation (a forked child, or another session) the thread takes a count anew.
 #[inline(always)]
 fn count_of(slot: &Slot, generation: u32) -> &'static AtomicU32 {
     let known = CudaSlot::of(slot).launch_count.get();

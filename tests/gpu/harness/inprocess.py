@@ -207,7 +207,8 @@ def quartile(times):
 
 
 def summarize(name, states, processes):
-    """The figures of a workload, by state: of the lower quartiles of the blocks, also to the client, of their means, and of the lower quartiles of the thread's processor time."""
+    """The figures of a workload, by state: of the lower quartiles of the blocks, to the base and to the client; and to the base of their
+    means, and of the lower quartiles of the thread's processor time."""
     def effects(column, of_block, base=BASE):
         # The processor time of a step may be less than its clock's tick.
         return paired.pooled([paired.of_process([(block[1], max(1, of_block(block[column]))) for block in blocks], base) for blocks in processes])

@@ -1,7 +1,12 @@
-// How long CUPTI's subscription takes while threads launch, in a bare program: cupti_subscribe THREADS first|again free|held TIMES
-// first: nobody has subscribed before the launches begin; again: the program has subscribed and ended that.
-// free: launches go on meanwhile; held: they wait from before the subscription until after it, for a second at most.
-// Prints the ms of each subscription and of its end, and how many launches a second there were with the subscriber and without.
+// How long CUPTI's subscription takes while threads launch, in a bare program:
+//
+//   cupti_subscribe THREADS first|again free|held TIMES
+//
+// first: nobody has subscribed before the launches begin, so that of TIMES subscriptions the first one is the
+// process's first; again: the program has subscribed once before, and ended that.
+// free: launches go on meanwhile; held: they wait from before the subscription until after it, a second at most.
+// Prints for each subscription how many ms passed until no launch was under way (0 if free), what it and its end
+// took, and how many launches a second there were with the subscriber and without.
 #define _GNU_SOURCE
 #include "driver_min.h"
 #include "../cupti_load.h"
@@ -44,7 +49,7 @@ static void *launch_on(void *number) {
   return NULL;
 }
 
-// Lets no launch begin, and waits until none is under way.
+// true: lets no launch begin, and waits until none is under way; false: lets them begin again.
 static void hold(bool is_wanted) {
   is_held = is_wanted;
   for (int i = 0; is_wanted && i < thread_count; i++)
