@@ -643,16 +643,16 @@ hooks! {
         [cuMemSetAccess 10020 legacy]
 
     // --- graphs
-    cuStreamBeginCapture(stream: Handle) => (|cx| graph::capture_begun(cx))
+    cuStreamBeginCapture(stream: Handle) => (before instantiation::graph_begins(); |cx| graph::capture_begun(cx))
         [cuStreamBeginCapture 10000 legacy, cuStreamBeginCapture_ptsz 10000 ptsz]
-    cuStreamBeginCapture(stream: Handle, mode: c_uint) => (|cx| graph::capture_begun(cx))
+    cuStreamBeginCapture(stream: Handle, mode: c_uint) => (before instantiation::graph_begins(); |cx| graph::capture_begun(cx))
         [cuStreamBeginCapture_v2 10010 legacy, cuStreamBeginCapture_v2_ptsz 10010 ptsz]
     cuStreamBeginCaptureToGraph(stream: Handle, into: Handle, dependencies: *const Handle, data: *const c_void, count: usize, mode: c_uint)
-        => (|cx| graph::capture_begun(cx))
+        => (before instantiation::graph_begins(); |cx| graph::capture_begun(cx))
         [cuStreamBeginCaptureToGraph 12030 legacy, cuStreamBeginCaptureToGraph_ptsz 12030 ptsz]
     cuStreamEndCapture(stream: Handle, out: *mut Handle) => (|cx| graph::capture_ended(cx, out))
         [cuStreamEndCapture 10000 legacy, cuStreamEndCapture_ptsz 10000 ptsz]
-    cuGraphCreate(out: *mut Handle, flags: c_uint) => (|cx| graph::made(cx, op::CREATE, 0, out, core::ptr::null_mut()))
+    cuGraphCreate(out: *mut Handle, flags: c_uint) => (before instantiation::graph_begins(); |cx| graph::made(cx, op::CREATE, 0, out, core::ptr::null_mut()))
         [cuGraphCreate 10000 legacy]
     cuGraphClone(out: *mut Handle, source: Handle) => (|cx| graph::made(cx, op::CLONE, 0, out, source))
         [cuGraphClone 10000 legacy]

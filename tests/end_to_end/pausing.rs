@@ -127,6 +127,42 @@ fn device_times_that_were_off_at_the_start_of_a_paused_session_go_on_later() {
     assert_eq!((timed + without, count(&report, "device_only")), (count(&report, "executed_operations"), 0));
 }
 
+/// What the report notes of a session that begins paused, whose libcupti refuses to be subscribed to.
+fn notes_where_cupti_refuses(program: &str, arguments: &[&str], is_started: bool) -> String {
+    let folder = Folder::new();
+    let cupti = format!("GPUTRACE_CUPTI={}", compiled("trap_cupti_stub", Link::Shared).display());
+    let program = compiled(program, Link::Driver);
+    let words = [&[cupti.as_str(), "STUB_SUBSCRIBE=39", program.to_str().unwrap()], arguments].concat();
+    let mut session = Session::run(&folder, &["--start-paused"], "env", &words);
+    assert_eq!(session.line(), "ready");
+    sleep(Duration::from_millis(100));
+    let status = ctl(session.pid(), &["status", "--json"]).expect_code(0).stdout;
+    let status: Value = serde_json::from_str(&status).unwrap();
+    if is_started {
+        switch(&session, "start");
+        sleep(Duration::from_millis(100));
+    } else if program.ends_with("under_way") {
+        assert_eq!(status["settings"]["device-times"], "on", "as it will be: {status}");
+    }
+    let (report, own) = ended_with_counts(&folder, session);
+    assert_eq!(own[0], recorded(&report)[0] + paused(&report)[0]);
+    assert_eq!((is_started, count(&report, "device_only")), (recorded(&report)[0] > 0, 0));
+    report["notices"].to_string()
+}
+
+/// A subscriber alone makes PyTorch slower.
+#[test]
+fn session_that_starts_paused_subscribes_to_cupti_as_it_needs_to() {
+    let refused = "another tool of this process uses CUPTI already";
+    let notes = notes_where_cupti_refuses("under_way", &["1"], false);
+    assert!(!notes.contains(refused), "{notes}");
+    let notes = notes_where_cupti_refuses("under_way", &["1"], true);
+    assert!(notes.contains(refused), "{notes}");
+    // It makes a graph, whose nodes CUPTI numbers as they are made.
+    let notes = notes_where_cupti_refuses("toggled", &[], false);
+    assert!(notes.contains(refused), "{notes}");
+}
+
 /// Its callbacks go on before its first launch.
 #[test]
 fn session_that_records_from_its_begin_waits_for_no_launch() {
@@ -136,10 +172,10 @@ fn session_that_records_from_its_begin_waits_for_no_launch() {
 
 /// The report of `under_way`, started paused, and how long its start took.
 #[track_caller]
-fn started_under_way(launch_ms: &str) -> (Value, Duration) {
+fn started_under_way(arguments: &[&str]) -> (Value, Duration) {
     let folder = Folder::new();
     let program = compiled("under_way", Link::Driver);
-    let mut session = Session::run(&folder, &["--start-paused"], program, &[launch_ms]);
+    let mut session = Session::run(&folder, &["--start-paused"], program, arguments);
     assert_eq!(session.line(), "ready");
     sleep(Duration::from_millis(100));
     let begin = Instant::now();
@@ -157,7 +193,7 @@ fn started_under_way(launch_ms: &str) -> (Value, Duration) {
 /// and another one inside of a copy.
 #[test]
 fn launches_after_a_start_in_the_middle_of_one_have_their_own_times() {
-    let (report, took) = started_under_way("10");
+    let (report, took) = started_under_way(&["10"]);
     assert!(took < Duration::from_secs(2), "{took:?}");
     let [launches, _, copies, ..] = recorded(&report);
     assert!(launches > 100 && paused(&report)[0] > 10, "{launches} {:?}", paused(&report));
@@ -177,10 +213,20 @@ fn launches_after_a_start_in_the_middle_of_one_have_their_own_times() {
 /// A launch that does not return delays the start by a tenth of a second, and is reported.
 #[test]
 fn launch_that_does_not_return_does_not_keep_a_session_from_starting() {
-    let (report, took) = started_under_way("600");
+    let (report, took) = started_under_way(&["600"]);
     assert!(took < Duration::from_secs(2), "{took:?}");
     let notices = report["notices"].to_string();
     assert!(notices.contains("a launch did not return for 0.1 s"), "{notices}");
+    assert!(count(&report, "launches") > 0, "{report:#}");
+}
+
+/// A copy that does not return delays the start by two seconds at most, and is reported.
+#[test]
+fn copy_that_does_not_return_does_not_keep_a_session_from_starting() {
+    let (report, took) = started_under_way(&["10", "6000"]);
+    assert!(took > Duration::from_secs(1) && took < Duration::from_secs(5), "{took:?}");
+    let notices = report["notices"].to_string();
+    assert!(notices.contains("a copy or the launch of a graph did not return"), "{notices}");
     assert!(count(&report, "launches") > 0, "{report:#}");
 }
 

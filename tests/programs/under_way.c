@@ -1,10 +1,11 @@
-/* under_way MILLISECONDS [range]: until stdin is closed, one thread is inside of a copy, which waits for kernels of
-   0.3 s. The other makes a launch that returns after so many milliseconds, and three that return at once; with "range"
-   it makes 20 launches between cuProfilerStart and cuProfilerStop, once. Prints how many launches and copies there
-   were. */
+/* under_way MILLISECONDS [range|COPY_MILLISECONDS]: until stdin is closed, one thread is inside of a copy, which waits
+   for kernels of 0.3 s or of so many milliseconds. The other makes a launch that returns after so many milliseconds,
+   and three that return at once; with "range" it makes 20 launches between cuProfilerStart and cuProfilerStop, once.
+   Prints how many launches and copies there were. */
 #include "driver.h"
 #include <poll.h>
 #include <pthread.h>
+#include <string.h>
 
 CUresult cuProfilerStart(void);
 CUresult cuProfilerStop(void);
@@ -51,14 +52,15 @@ int main(int argc, char **argv)
     CUstream stream;
     CUfunction longer, slow;
     long launches = 0;
+    int has_range = argc > 2 && !strcmp(argv[2], "range");
     cuda = cuda_start();
-    longer = kernel("long_kernel", "duration_ns", 300000000);
+    longer = kernel("long_kernel", "duration_ns", argc > 2 && !has_range ? atol(argv[2]) * 1000000 : 300000000);
     slow = kernel("slow_kernel", "launch_ns", atol(argv[1]) * 1000000);
     OK(cuStreamCreate(&stream, 1));
     pthread_create(&thread, NULL, copy, longer);
     puts("ready");
     fflush(stdout);
-    if (argc > 2) {
+    if (has_range) {
         poll(&in, 1, 100);
         OK(cuProfilerStart());
         for (int i = 0; i < 20; i++)

@@ -2,24 +2,17 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::os::unix::ffi::OsStrExt;
 
-use cupti_sys::cupti::{ApiVersion, CUptiResult, result_name};
-use gputrace_producer::hook_state::{Recording, Timing};
-use gputrace_producer::session::Session;
-use gputrace_producer::{session, stderr};
-use gputrace_wire::definition::{kind, library_role, rung};
+use gputrace_producer::hook_state::Timing;
+use gputrace_producer::session::{self, Session};
+use gputrace_wire::definition::rung;
 use gputrace_wire::windows::{DeviceTimesMode, Windows};
 
 use super::root::{self, Root};
 use super::switching::Switching;
-use super::{
-    callbacks, graph_times, guest, kinds, launch_callbacks, launches, library, old_torch, pause, records,
-    returned, windows,
-};
+use super::{attach, graph_times, guest, kinds, pause, records, returned, windows};
 use crate::hook::saving;
 use crate::process::settings;
-use crate::symbols::originals;
 use crate::table::tables::Tables;
 
 const FLUSH_FORCED: u32 = 1;
@@ -31,10 +24,10 @@ static IS_STEADY: AtomicBool = AtomicBool::new(true);
 static TURNS: AtomicU32 = AtomicU32::new(0);
 const TURNS_COUNTING: u32 = 5;
 
-/// Starts collecting device records, or reports why it cannot.
+/// Starts collecting device records, puts that off, or reports why it cannot.
 pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, simulated: bool) {
     begin(session, tables, driver_version, simulated);
-    if root::of_tracer().is_none() {
+    if root::of_tracer().is_none() && root::of_put_off().is_none() {
         session.count_no_launches_under_way();
     }
 }
@@ -54,122 +47,33 @@ fn begin(session: &'static Session, tables: &Tables, driver_version: c_int, simu
     let lengths = if let DeviceTimesMode::Windows(windows) = mode { windows } else { Windows::USUAL };
     // Held until CUPTI is there: a range that begins meanwhile waits for its device times.
     let Some(mut switching) = Switching::take() else {
-        return without_times(session, "another thread is switching what is recorded, and is not done");
+        return attach::without_times(session, "another thread is switching what is recorded, and is not done");
     };
     windows::set_lengths(&mut switching, lengths, budget, !in_full_buffers);
     let is_by_windows = matches!(mode, DeviceTimesMode::Windows(_));
     if is_by_windows {
         session.set_timing(Timing::Off);
     }
-    match subscribe(session, driver_version, simulated) {
+    match attach::begin(session, driver_version, simulated) {
         Ok(()) => {
             tables.set_has_records(true);
-            root::begin_collecting();
-            // One that came before that did not turn them on.
-            if guest::is_present() {
-                launch_callbacks::turn_on_for_others();
-            }
-            session.set_device_clock(timestamp, 1);
             if is_by_windows {
                 windows::activate(session, &mut switching, true);
             }
         }
         Err(why) => {
             session.set_timing(Timing::On);
-            without_times(session, &why);
+            attach::without_times(session, &why);
         }
     }
     // A range may have waited in vain meanwhile.
     pause::make_up(session, root::of_tracer());
 }
 
-fn without_times(session: &Session, why: &str) {
-    session.notice(1, rung::HOOKS, format!("no device times: {why}").as_bytes());
-    stderr::line(&[b"no device times: ", why.as_bytes(), b"; host times only"]);
-}
-
 /// What the variable asks for. One that makes no sense is as if unset, as the command line warns.
 fn asked_mode() -> DeviceTimesMode {
     let text = settings::get(settings::DEVICE_TIMES).and_then(|value| value.to_str().ok());
     text.and_then(|text| DeviceTimesMode::parse(text).ok()).unwrap_or(DeviceTimesMode::Full)
-}
-
-fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Result<(), String> {
-    const IN_USE: &str = "another tool of this process uses CUPTI already";
-    if root::is_left() {
-        return Err(IN_USE.into());
-    }
-    let root = match root::current() {
-        // A guest attached first.
-        Some(root) => root,
-        None => {
-            if library::is_mapped(originals::OF_NSIGHT_COMPUTE) {
-                root::leave_unused();
-                return Err(
-                    "Nsight Compute is in front of the driver; calls that it makes are not counted".into()
-                );
-            }
-            if settings::get(settings::CUPTI).is_none()
-                && let Some(version) = old_torch::version()
-            {
-                root::leave_unused();
-                return Err(format!(
-                    "PyTorch {version} has a CUPTI linked in, which ours would disturb; if it is unused, set \
-                     GPUTRACE_CUPTI to a libcupti.so"
-                ));
-            }
-            let library = library::load(driver_version, simulated)?;
-            root::attach(library.api, &library.path)?
-        }
-    };
-    let at = root.path.display();
-    let version = root.learn_version().map_err(|error| format!("{at} refuses ({})", result_name(error)))?;
-    if version < ApiVersion::OLDEST {
-        root::leave_unused();
-        return Err(format!("{at} is version {version}, too old; 11.4 or later is needed"));
-    }
-    match callbacks::subscribe(root) {
-        CUptiResult::CUPTI_SUCCESS => {}
-        CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => {
-            root::leave_unused();
-            return Err(format!("{IN_USE} ({at})"));
-        }
-        error => {
-            root::leave_unused();
-            return Err(format!("{at} refuses to subscribe ({})", result_name(error)));
-        }
-    }
-    let undo = |what: &str, error: CUptiResult| {
-        if !guest::is_present() {
-            root.leave();
-        }
-        Err(format!("{at}: {what} failed ({})", result_name(error)))
-    };
-    match returned::register_buffers(root) {
-        CUptiResult::CUPTI_SUCCESS => {}
-        CUptiResult::CUPTI_ERROR_OUT_OF_MEMORY => return Err("no memory for CUPTI's buffers".into()),
-        error => return undo("registering buffers", error),
-    }
-    callbacks::enable_graphs(root);
-    callbacks::enable(root, launches::ids_of_others());
-    // A session that begins paused needs no records yet, and callbacks at launches only for records. With
-    // windows they are on in any case, and so they are where a range has come and gone meanwhile: launches
-    // under way are not counted any more then.
-    let (is_recording, has_windows) = (session.recording() == Recording::On, session.timing() != Timing::On);
-    if !session.hook_state().counts_under_way() || has_windows || guest::is_present() {
-        launch_callbacks::turn_on(session, root);
-    }
-    if is_recording
-        && !has_windows
-        && let Err(error) = kinds::request_base(root)
-    {
-        kinds::withdraw_all(root, kinds::Requester::Base);
-        return undo("enabling kernel, copy and fill records", error);
-    }
-    let fields = [library_role::DEVICE_RECORDS, u64::from(version.0)];
-    session.define(kind::LIBRARY, &fields, root.path.as_os_str().as_bytes());
-    graph_times::start(session, root);
-    Ok(())
 }
 
 /// The periodic work of the service thread. CUPTI's own flush period returns only full buffers, and a
@@ -247,6 +151,7 @@ fn give_way_by(to: &str, how: fn(&Root)) {
     if guest::is_present() {
         return;
     }
+    attach::subscribe_if_put_off();
     let Some(root) = root::current() else {
         return root::leave_unused();
     };
@@ -259,8 +164,4 @@ fn give_way_by(to: &str, how: fn(&Root)) {
     leave(root, how);
     let text = format!("no device times from here on: {to} took CUPTI over");
     session.notice(1, rung::HOOKS, text.as_bytes());
-}
-
-fn timestamp() -> u64 {
-    root::current().map_or(0, Root::now_ns)
 }

@@ -16,7 +16,7 @@ use gputrace_producer::stderr::KeepErrno;
 
 use super::graph_state::{self, State};
 use super::root::{self, Root};
-use super::{launch_callbacks, whole_kind};
+use super::{attach, whole_kind};
 
 /// The longest wait of a thread that makes a graph for a moment without a graph launch.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -26,16 +26,23 @@ pub struct Making {
     with_kind: Option<&'static Root>,
 }
 
+/// To be called before the driver makes a graph or begins to capture one: CUPTI numbers the nodes as they are
+/// made.
+pub fn graph_begins() {
+    attach::subscribe_if_put_off();
+}
+
 /// To be called before the driver makes an executable graph.
 pub fn begins() -> Making {
     let _errno = KeepErrno::new();
+    attach::subscribe_if_put_off();
     let with_kind = root::of_tracer().filter(|_| {
         let (before, after) = graph_state::update(State::begin_graph);
         before != after
     });
     // Other threads' launches meanwhile may have records. The callbacks say of which calls these are.
     if with_kind.is_some() {
-        launch_callbacks::turn_on_for_others();
+        attach::turn_callbacks_on();
     }
     let is_applied = with_kind.is_some_and(|root| whole_kind::apply(root, PATIENCE));
     // The kind stays on until the last graph is made. Only a guest switches it off earlier, which forbids

@@ -11,10 +11,10 @@
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use gputrace_producer::session::{self, Session};
-use gputrace_producer::{clock, system, thread};
+use gputrace_producer::session::Session;
+use gputrace_producer::{clock, system};
 
-use super::root::{self, Root};
+use super::root::Root;
 use super::{callbacks, launches};
 use crate::hook::under_way;
 
@@ -35,10 +35,15 @@ static STATE: AtomicU8 = AtomicU8::new(state::OFF);
 /// Turns the callbacks on. Where launches under way are counted, new ones wait meanwhile; not where another
 /// thread is long about turning the callbacks on, and this one does it at once.
 pub fn turn_on(session: &Session, root: &Root) {
+    turn_on_after(session, root, || {});
+}
+
+/// The same, after something else that needs a moment without launches.
+pub fn turn_on_after(session: &Session, root: &Root, before: impl FnOnce()) {
     let found = STATE.compare_exchange(state::OFF, state::GO_ON, Ordering::AcqRel, Ordering::Acquire);
     let is_first = match found {
         Ok(_) => true,
-        Err(_) if are_on() => return,
+        Err(_) if are_on() => return before(),
         // Who was to turn them on is long about it, or does not come back.
         Err(_) => false,
     };
@@ -46,6 +51,7 @@ pub fn turn_on(session: &Session, root: &Root) {
     // records turns the callbacks on as it begins. If a range has come and gone before the tracer subscribed
     // to CUPTI, the count has ended too.
     let closed = (is_first && session.hook_state().counts_under_way()).then(|| under_way::close(PATIENCE_NS));
+    before();
     callbacks::enable(root, launches::ids_of_kernels());
     STATE.store(state::ON, Ordering::Release);
     session.count_no_launches_under_way();
@@ -72,20 +78,5 @@ fn are_on() -> bool {
             _ if clock::monotonic_ns() >= deadline_ns => return false,
             _ => system::sleep_ns(WAIT_STEP_NS),
         }
-    }
-}
-
-/// [`turn_on`], for a thread that is about to have CUPTI make records other than the session's. Does nothing
-/// where the tracer collects no records.
-pub fn turn_on_for_others() {
-    if let Some(root) = root::of_tracer()
-        && let Some(session) = session::current()
-    {
-        thread::with(|slot| {
-            // A launch by a signal handler on this thread passes through. It would wait for this thread
-            // itself.
-            let _inside = slot.enter();
-            turn_on(session, root);
-        });
     }
 }

@@ -5,7 +5,8 @@
 //! | `library` | chooses a libcupti and loads it |
 //! | `old_torch` | detects a PyTorch with a statically linked CUPTI |
 //! | `root` | the process's only real use of CUPTI, shared by the tracer and the guest |
-//! | `client` | the tracer's use of CUPTI: its kinds, its flushes, and its end |
+//! | `attach` | how and when the tracer attaches to CUPTI |
+//! | `client` | the tracer's use of CUPTI: its begin, its flushes, and its end |
 //! | `pause` | switches the kinds as a session is paused, or as device times are switched |
 //! | `switching` | the right to do so |
 //! | `windows` | device times for a part of the time |
@@ -33,6 +34,7 @@
 //! No lock of ours is held while CUPTI is called, and no CUDA call is made in a callback. Without CUPTI
 //! the hooks go on alone, and one line gives the reason.
 
+mod attach;
 mod awaited;
 mod base_kinds;
 mod budget;

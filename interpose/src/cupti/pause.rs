@@ -29,7 +29,7 @@ use gputrace_wire::run_settings::TimesSetting;
 use super::base_kinds::{turn_off, turn_on};
 use super::root::{self, Root};
 use super::switching::Switching;
-use super::{launch_callbacks, windows};
+use super::{attach, launch_callbacks, windows};
 use crate::hook::beginning;
 use crate::hook::capture::{self, Switch};
 
@@ -145,9 +145,12 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
 /// A step towards device times, towards none, or towards windows; called at turns of the service thread until
 /// it returns true. Where CUPTI is not used, there is nothing to switch.
 pub fn switch_times(session: &'static Session, wanted: TimesSetting) -> bool {
-    let Some(root) = root::of_tracer() else { return true };
     // A hook that switches now is done by the next turn, and so is a pause, after some.
     let Some(mut switching) = Switching::try_take() else { return false };
+    if !attach::try_subscribe_late(session) {
+        return false;
+    }
+    let Some(root) = root::of_tracer() else { return true };
     if windows::are_active(session) {
         if wanted == TimesSetting::Windows {
             return true;
@@ -204,10 +207,10 @@ fn switch_to(session: &'static Session, root: &Root, is_on: bool) -> bool {
 /// Whether operations that are recorded now get device times, or will once the session goes on.
 pub fn times_now(session: &Session) -> TimesSetting {
     match root::of_tracer() {
-        None => TimesSetting::Off,
-        Some(_) if windows::are_active(session) => TimesSetting::Windows,
-        Some(_) if session.timing() == Timing::On => TimesSetting::On,
-        Some(_) => TimesSetting::Off,
+        None if root::of_put_off().is_none() => TimesSetting::Off,
+        _ if windows::are_active(session) => TimesSetting::Windows,
+        _ if session.timing() == Timing::On => TimesSetting::On,
+        _ => TimesSetting::Off,
     }
 }
 
@@ -236,7 +239,14 @@ fn pause(session: &'static Session, root: Option<&Root>) -> bool {
     true
 }
 
+/// A step towards recording; false if there is another to come, at the next turn of the service thread. That is
+/// only where CUPTI has no subscriber yet, and so never in a range.
 fn go_on(session: &'static Session, root: Option<&Root>) -> bool {
+    if !attach::try_subscribe_late(session) {
+        return false;
+    }
+    let subscribed: Option<&Root> = root::of_tracer();
+    let root = root.or(subscribed);
     match (session.recording(), root) {
         (Recording::On, _) => return true,
         // From the first time on CUPTI has ids for launches; there is no going back.

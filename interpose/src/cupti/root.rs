@@ -31,6 +31,7 @@ mod tracer {
     pub const WAITS: u32 = 0;
     pub const COLLECTS: u32 = 1;
     pub const LEFT: u32 = 2;
+    pub const PUT_OFF: u32 = 3;
 }
 static TRACER: AtomicU32 = AtomicU32::new(tracer::WAITS);
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -58,6 +59,23 @@ pub fn current() -> Option<&'static Root> {
 /// The library in use while the tracer collects records.
 pub fn of_tracer() -> Option<&'static Root> {
     if TRACER.load(Ordering::Acquire) == tracer::COLLECTS { current() } else { None }
+}
+
+/// The tracer has a library, and subscribes once it needs to.
+pub fn put_off() {
+    TRACER.store(tracer::PUT_OFF, Ordering::Release);
+}
+
+/// The library of a tracer that has put off to subscribe.
+#[inline]
+pub fn of_put_off() -> Option<&'static Root> {
+    if TRACER.load(Ordering::Acquire) == tracer::PUT_OFF { current() } else { None }
+}
+
+/// It does not any more, and does not subscribe.
+pub fn leave_put_off() {
+    let (put_off, left) = (tracer::PUT_OFF, tracer::LEFT);
+    _ = TRACER.compare_exchange(put_off, left, Ordering::AcqRel, Ordering::Acquire);
 }
 
 /// The tracer collects records from here on.

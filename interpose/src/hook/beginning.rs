@@ -12,7 +12,7 @@ use gputrace_producer::session::Session;
 use gputrace_producer::{clock, stderr};
 use gputrace_wire::reported::{Reported, Why};
 
-use crate::hook::{capture, under_way};
+use crate::hook::{capture, others_under_way, under_way};
 use crate::process::settings;
 
 /// The [`Why`] with which the session began, of [`Why::Started`], [`Why::StartPaused`] and [`Why::Delay`].
@@ -48,6 +48,7 @@ pub fn begin_session(session: &Session) {
     BEGAN.store(began as u8, Ordering::Relaxed);
     if capture::begin_session(session) || began != Why::Started {
         under_way::begin_session();
+        others_under_way::begin_session();
         session.begin_paused();
     }
 }
@@ -55,6 +56,11 @@ pub fn begin_session(session: &Session) {
 fn seconds(text: &CStr) -> Option<f64> {
     let seconds: f64 = text.to_str().ok()?.trim_ascii().parse().ok()?;
     (DELAY_MIN..=DELAY_MAX).contains(&seconds).then_some(seconds)
+}
+
+/// Whether the session is paused until somebody orders otherwise: neither a delay nor a range lets it go on.
+pub fn waits_for_order() -> bool {
+    BEGAN.load(Ordering::Relaxed) == Why::StartPaused as u8 && capture::why().is_none()
 }
 
 /// Whether the session still waits for its delay, and nobody else ends it.

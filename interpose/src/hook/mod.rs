@@ -12,6 +12,7 @@
 //! | `calibration` | what CUPTI's records cost launch calls |
 //! | `pause` | what becomes of a call while the session is paused |
 //! | `under_way` | launches under way, counted until CUPTI calls back at them |
+//! | `others_under_way` | the same for copies, fills and launches of graphs |
 //! | `saving` | what becomes of a launch outside of windows, where a budget allows no more than a part |
 
 pub mod beginning;
@@ -24,4 +25,5 @@ pub mod nodes;
 mod pause;
 pub mod saving;
 pub mod steps;
+pub mod others_under_way;
 pub mod under_way;

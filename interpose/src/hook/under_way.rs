@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 use gputrace_producer::thread::Slot;
 use gputrace_producer::{clock, fork, system};
 
+use super::others_under_way;
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
 
@@ -71,11 +72,21 @@ pub fn begins(slot: &Slot, generation: u32) -> CountedLaunch {
     launch
 }
 
-/// The same before any call; `None` if it launches no kernel.
+/// A call under way of any sort that is counted.
+pub enum Counted {
+    Launch(#[expect(dead_code, reason = "kept until the call has returned")] CountedLaunch),
+    Other(#[expect(dead_code, reason = "kept until the call has returned")] others_under_way::CountedCall),
+}
+
+/// The same before any call; `None` if its work makes no device records.
 #[cold]
 #[inline(never)]
-pub fn begins_if_launch(slot: &Slot, generation: u32, entry: &Entry) -> Option<CountedLaunch> {
-    entry.launches_kernels().then(|| begins(slot, generation))
+pub fn call_begins(slot: &Slot, generation: u32, entry: &Entry) -> Option<Counted> {
+    if entry.launches_kernels() {
+        Some(Counted::Launch(begins(slot, generation)))
+    } else {
+        entry.makes_records().then(|| Counted::Other(others_under_way::begins()))
+    }
 }
 
 /// The low bits of a slot's `launch_count`: the index of the thread's count, [`COUNTS_LEN`] for [`SHARED`].

@@ -11,7 +11,7 @@ use gputrace_producer::stderr::KeepErrno;
 use super::{clock, delivery, subscription, windows};
 use crate::cupti::kinds::{self, Requester};
 use crate::cupti::root::{self, Root};
-use crate::cupti::{callbacks, graph_times, launch_callbacks, returned};
+use crate::cupti::{attach, callbacks, graph_times, returned};
 
 const OK: CUptiResult = CUptiResult::CUPTI_SUCCESS;
 const INVALID_PARAMETER: CUptiResult = CUptiResult::CUPTI_ERROR_INVALID_PARAMETER;
@@ -71,7 +71,7 @@ pub fn enable_callback(
     }
     if on != 0 {
         // The tracer's own must not go on in the middle of a call.
-        launch_callbacks::turn_on_for_others();
+        attach::turn_callbacks_on();
     }
     callbacks::enable_for_guest(root, domain, id, on != 0)
 }
@@ -87,7 +87,7 @@ pub fn enable_domain(
         return INVALID_PARAMETER;
     }
     if on != 0 {
-        launch_callbacks::turn_on_for_others();
+        attach::turn_callbacks_on();
     }
     callbacks::enable_domain_for_guest(root, domain, on != 0)
 }
@@ -98,7 +98,7 @@ pub fn enable_all_domains(root: &Root, on: u32, handle: CUpti_SubscriberHandle) 
         return INVALID_PARAMETER;
     }
     if on != 0 {
-        launch_callbacks::turn_on_for_others();
+        attach::turn_callbacks_on();
     }
     callbacks::enable_all_for_guest(root, on != 0)
 }
@@ -140,7 +140,7 @@ pub fn switch(root: &Root, kind: CUpti_ActivityKind, on: bool) -> CUptiResult {
     let _errno = KeepErrno::new();
     if on {
         // The tracer's callbacks say at which launches the guest's kinds were on.
-        launch_callbacks::turn_on_for_others();
+        attach::turn_callbacks_on();
     }
     let (before, bit) = (windows::kinds(), kinds::bit(kind.0));
     let after = if on { before | bit } else { before & !bit };
@@ -167,7 +167,7 @@ pub fn switch_if_for_all_contexts(root: &Root, kind: CUpti_ActivityKind, on: boo
         return Some(switch(root, kind, on));
     }
     if on {
-        launch_callbacks::turn_on_for_others();
+        attach::turn_callbacks_on();
     }
     None
 }

@@ -12,7 +12,7 @@ use cupti_sys::driver::CUcontext;
 
 use super::{calls, second_library};
 use crate::cupti::root::{self, Root};
-use crate::cupti::{client, library};
+use crate::cupti::{attach, client, library};
 use crate::process::settings;
 use crate::symbols::failed_look_up::KeepError;
 use crate::symbols::libc_symbols;
@@ -118,6 +118,7 @@ fn guest_of(index: usize) -> Option<&'static Root> {
     if root::is_left() {
         return None;
     }
+    attach::subscribe_if_put_off();
     if let Some(root) = root::current() {
         return Some(root);
     }
