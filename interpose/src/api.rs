@@ -27,7 +27,7 @@ use crate::cupti::{self, instantiation, whole_kind};
 use crate::describe::{array, context, copy, fill, graph, launch, memory, module, pool, sync};
 use crate::hook::capture;
 use crate::hook::description::{Context, Description};
-use crate::hook::{launch as launch_steps, steps};
+use crate::hook::{launch as launch_steps, paused_launch, steps};
 use crate::lifecycle::device_times::DEVICE_TIMES;
 use crate::lifecycle::start;
 use crate::resolve::proc_address;
@@ -121,7 +121,13 @@ macro_rules! hooks {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         pub unsafe extern "C-unwind" fn $symbol($($arg: $type),*) -> Status {
-            launch_steps::begin!($symbol::passed_over, $symbol::in_full)
+            paused_launch::hook!(
+                size_of::<Entry>() * Index::$symbol as usize,
+                ENTRIES,
+                [$(stringify!($arg)),*].len(),
+                $symbol::in_full,
+                $symbol::recorded
+            )
         }
 
         mod $symbol {
@@ -140,25 +146,15 @@ macro_rules! hooks {
                     let Call(_, $($arg),*) = self;
                     $description
                 }
-                #[inline(always)]
-                fn again(self) -> Call {
-                    let Call(original, $($arg),*) = self;
-                    Call(original, $(launch_steps::Argument::again($arg)),*)
-                }
             }
 
+            /// Called after a launch that came while the session was paused.
+            ///
             /// # Safety
             /// The same as for the driver's function of that name.
-            pub unsafe extern "C-unwind" fn passed_over($($arg: $type),*) -> Status {
-                let entry = hooks!(@entry_of $symbol);
-                let original = originals::of(entry);
-                if !original.is_null()
-                    && let Some(status) = launch_steps::pass_over(entry, Call(original, $($arg),*))
-                {
-                    return status;
-                }
-                // SAFETY: the caller's own arguments.
-                unsafe { in_full($($arg),*) }
+            #[cold]
+            pub unsafe extern "C-unwind" fn recorded($($arg: $type),*) -> Status {
+                paused_launch::record(hooks!(@entry_of $symbol), Call(core::ptr::null_mut(), $($arg),*))
             }
 
             /// # Safety

@@ -69,6 +69,56 @@ pub fn now_if(is_read: bool) -> u64 {
     if is_read { without_counter() } else { 0 }
 }
 
+/// Whether ticks are those of the processor's counter.
+#[inline(always)]
+pub fn has_counter() -> bool {
+    cfg!(target_arch = "x86_64")
+        && fork::of_process().clock_kind.load(Ordering::Relaxed) == tick::INVARIANT_TSC
+}
+
+/// [`now`], where there is a counter.
+#[inline(always)]
+pub fn counter() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: RDTSC has no preconditions.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        without_counter()
+    }
+}
+
+/// [`now_if`], where there is a counter.
+#[inline(always)]
+pub fn counter_if(is_read: bool) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let low: u64;
+        // SAFETY: as in `now`.
+        unsafe {
+            core::arch::asm!(
+                "test {is_read}, {is_read}",
+                "jz 2f",
+                "rdtsc",
+                "shl rdx, 32",
+                "or rax, rdx",
+                "2:",
+                is_read = in(reg_byte) u8::from(is_read),
+                inout("rax") 0u64 => low,
+                out("rdx") _,
+                options(nostack),
+            );
+        }
+        low
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        if is_read { without_counter() } else { 0 }
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn without_counter() -> u64 {

@@ -83,6 +83,8 @@ pub struct Slot {
     /// The id of the thread's own definition.
     thread: Shared<u32>,
     waited: WaitedSoFar,
+    /// Of the hook under way, for the layer above: how long it took before its call, if that is measured.
+    pub sampled: Shared<u64>,
     callbacks: Shared<Option<&'static Callbacks>>,
 }
 
@@ -164,6 +166,12 @@ impl Slot {
         Some(Inside(self))
     }
 
+    /// Leaves the guard as the result is dropped: for one whose [`Inside`] was forgotten.
+    #[inline(always)]
+    pub fn leave(&self) -> Inside<'_> {
+        Inside(self)
+    }
+
     /// Keeps this thread, one of ours, inside the guard for life.
     pub fn enter_for_life(&self) {
         self.inside.set(true);
@@ -199,6 +207,18 @@ impl Slot {
         let is_sampled = calls == SAMPLE_EVERY;
         self.calls.set(if is_sampled { 0 } else { calls });
         is_sampled
+    }
+
+    /// Whether [`Slot::samples_cost`] will say so of the next call.
+    #[inline(always)]
+    pub fn is_next_sampled(&self) -> bool {
+        self.calls.get() == SAMPLE_EVERY - 1
+    }
+
+    /// Whether it has said so of this call.
+    #[inline(always)]
+    pub fn is_sampled(&self) -> bool {
+        self.calls.get() == 0
     }
 
     /// Adds a measured cost.
@@ -258,19 +278,20 @@ impl Slot {
         }
     }
 
-    /// Counts a launch that the session passes over, paused. No locked instruction: a core would wait there
-    /// until its stores are done, those of the driver to the device among them.
+    /// Counts a launch that the session passes over, paused; false if the thread has no ring. No locked
+    /// instruction: a core would wait there until its stores are done, those of the driver to the device among
+    /// them.
     #[inline(always)]
-    pub fn count_paused_launch(&self, session: &'static Session) {
-        let Some(header) = self.caught_up_header() else {
-            return self.count_paused_launch_without_ring(session);
-        };
-        add(&header.paused_launches, 1);
+    pub fn count_paused_launch(&self) -> bool {
+        let header = self.caught_up_header();
+        if let Some(header) = header {
+            add(&header.paused_launches, 1);
+        }
+        header.is_some()
     }
 
-    #[cold]
-    #[inline(never)]
-    fn count_paused_launch_without_ring(&self, session: &'static Session) {
+    /// The same for a thread without a ring.
+    pub fn count_paused_launch_without_ring(&self, session: &'static Session) {
         session.count(Counter::PausedLaunches, 1);
         // Takes a ring for the thread's next launches, if there is one to have; at two of `SAMPLE_EVERY`
         // calls, since it takes long to find that there is none. It waits for none.

@@ -1,5 +1,6 @@
 //! A session that is paused and goes on: what is recorded, what is only counted, and when.
 
+use std::fs;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
 use crate::harness::session::{Session, ctl};
-use crate::harness::tool::{count, gputrace, run};
+use crate::harness::tool::{count, gputrace, report, run};
 
 fn toggled() -> PathBuf {
     compiled("toggled", Link::Driver)
@@ -161,6 +162,33 @@ fn session_that_starts_paused_subscribes_to_cupti_as_it_needs_to() {
     // It makes a graph, whose nodes CUPTI numbers as they are made.
     let notes = notes_where_cupti_refuses("toggled", &[], false);
     assert!(notes.contains(refused), "{notes}");
+}
+
+/// Each of the driver's launching functions gets the arguments that the program passed, and what fails is recorded;
+/// also in more threads than have a count of their own for launches under way.
+#[test]
+fn paused_launches_are_passed_on_as_they_are() {
+    let folder = Folder::new();
+    let driver = folder.join("driver");
+    fs::create_dir(&driver).unwrap();
+    fs::copy(compiled("checking_driver", Link::Shared), driver.join("libcuda.so.1")).unwrap();
+    let program = compiled("launches", Link::Driver);
+    let cupti = compiled("trap_cupti_stub", Link::Shared);
+    for (number, (device_times, threads)) in [("off", 1), ("on", 1), ("on", 40)].into_iter().enumerate() {
+        let out = folder.join(&format!("out{number}"));
+        let mut run = gputrace();
+        run.args(["run", "--start-paused", "-o"]).arg(&out).arg("--").arg(&program).arg(threads.to_string());
+        run.env("GPUTRACE_DEVICE_TIMES", device_times).env("GPUTRACE_CUPTI", &cupti);
+        let ended = finish(run.env("LD_LIBRARY_PATH", &driver)).expect_code(0);
+        let launches = 200 * 6 * threads;
+        assert_eq!(ended.stdout, format!("{launches} 0\n"), "{}", ended.stderr);
+        let report = report(&[out.join("trace.gputrace")]);
+        assert_eq!((recorded(&report)[0], paused(&report)[0]), (0, launches), "{report:#}");
+        let errors = report["errors"]["list"].as_array().unwrap();
+        assert_eq!(errors.len(), 6, "{errors:#?}");
+        assert!(errors.iter().all(|error| count(error, "calls") == threads), "{errors:#?}");
+        assert!(count(&report["cost"], "sampled_hooks") > launches / 100, "{:#}", report["cost"]);
+    }
 }
 
 /// Its callbacks go on before its first launch.

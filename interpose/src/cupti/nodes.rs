@@ -20,8 +20,10 @@ pub fn at_creation(data: &CUpti_ResourceData) {
         if slot.is_inside()
             && let Some(node) = node_of(data)
         {
-            let nodes = &CudaSlot::of(slot).nodes;
-            nodes.set(with(nodes.get(), node));
+            let vendor = CudaSlot::of(slot);
+            let (first, count) = with((vendor.first_node.get(), vendor.node_count.get()), node);
+            vendor.first_node.set(first);
+            vendor.node_count.set(count);
         }
     });
 }

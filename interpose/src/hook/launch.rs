@@ -1,14 +1,14 @@
 //! The steps of a launch's hook.
 //!
 //! Most launches are of one of three kinds: everything about them is recorded, they are only counted, or the
-//! session is paused. Their steps are here, and run through few lines of code: between two launches a program
-//! runs through more than a core's caches hold. Any other launch takes the steps of [`steps`]. Most rare code
-//! is inlined too: calling it takes arguments in memory, and more instructions of each launch. A paused
-//! launch has a function of its own, into which the hook jumps at once ([`begin`]).
+//! session is paused ([`paused_launch`](super::paused_launch)). Their steps run through few lines of code:
+//! between two launches a program runs through more than a core's caches hold. Any other launch takes the
+//! steps of [`steps`]. Most rare code is inlined too: calling it takes arguments in memory, and more
+//! instructions of each launch.
 
 use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::session;
-use gputrace_producer::{clock, fork, thread};
+use gputrace_producer::{clock, thread};
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::{flag, kind};
 
@@ -16,7 +16,6 @@ use crate::hook::captures;
 use crate::hook::description::{Context, Description};
 use crate::hook::pause::{self, At};
 use crate::hook::steps::{self, DriverCall, Hook, WithoutSession};
-use crate::hook::under_way;
 use crate::symbols::driver::{Handle, SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
@@ -28,30 +27,7 @@ pub trait LaunchCall: DriverCall {
     /// The kernel and the stream.
     fn launched(self) -> (Handle, Handle);
     fn describe(self, context: &Context) -> Description;
-    /// A copy for a function that is not inlined. The compiler stores the copy's arguments in memory right
-    /// before that call. Those of `self` it would store at the beginning of the hook, in every launch.
-    fn again(self) -> Self;
 }
-
-/// An argument of a launch.
-pub trait Argument: Copy {
-    /// The same value, of which the compiler does not know that it is the same.
-    fn again(self) -> Self;
-}
-
-macro_rules! argument {
-    ($([$($of:ident)?] $type:ty),*) => {$(
-        impl$(<$of>)? Argument for $type {
-            #[inline(always)]
-            fn again(mut self) -> Self {
-                // SAFETY: no instruction.
-                unsafe { core::arch::asm!("/* {0:r} */", inout(reg) self, options(readonly, nostack, preserves_flags)) };
-                self
-            }
-        }
-    )*};
-}
-argument!([] u32, [T] *mut T, [T] *const T);
 
 /// Runs the steps around a launch, whatever becomes of it.
 #[inline(always)]
@@ -77,44 +53,6 @@ pub fn around(entry: &'static Entry, without_session: WithoutSession, launch: im
     })
 }
 
-/// The body of a launch's hook, a naked function: it changes neither the stack nor the arguments, and jumps
-/// to one of two functions. So a paused launch mostly loads no cache line of the code that records one.
-macro_rules! begin {
-    ($passed_over:path, $in_full:path) => {
-        core::arch::naked_asm!(
-            ".cfi_startproc",
-            "mov eax, [rip + {page} + {state}]",
-            "and eax, {mask}",
-            "cmp eax, {passes_over}",
-            "jne {in_full}",
-            "jmp {passed_over}",
-            ".cfi_endproc",
-            page = sym gputrace_producer::fork::PAGE,
-            state = const gputrace_producer::fork::HOOK_STATE_AT,
-            mask = const gputrace_producer::hook_state::OF_LAUNCHES,
-            passes_over = const gputrace_producer::hook_state::PASSES_OVER_LAUNCHES,
-            in_full = sym $in_full,
-            passed_over = sym $passed_over,
-        )
-    };
-}
-pub(crate) use begin;
-
-/// Runs the steps around a launch that comes while the session is paused. `None`, and the launch is not made,
-/// if it needs other steps.
-#[inline(always)]
-pub fn pass_over(entry: &'static Entry, launch: impl LaunchCall) -> Option<Status> {
-    let session = session::current()?;
-    thread::with(|slot| {
-        if captures::are_any() {
-            return None;
-        }
-        let _inside = slot.enter()?;
-        let hook = Hook::begin(session, slot, entry);
-        hook.state.passes_over_launches().then(|| paused(hook, launch))
-    })
-}
-
 #[inline(always)]
 fn launched(hook: Hook, launch: impl LaunchCall) -> Launched {
     let (function, stream) = launch.launched();
@@ -127,7 +65,7 @@ fn rare() {}
 
 /// Records a launch that is not like the last ones.
 #[inline(always)]
-fn finish(hook: Hook, at: At, status: Status, launch: impl LaunchCall) -> Status {
+pub fn finish(hook: Hook, at: At, status: Status, launch: impl LaunchCall) -> Status {
     let Some(context) = steps::context(hook, status) else { return status };
     let description = launch.describe(&context);
     let function = match description.detail {
@@ -142,45 +80,10 @@ fn finish(hook: Hook, at: At, status: Status, launch: impl LaunchCall) -> Status
     status
 }
 
-/// [`finish`], not inlined: a paused launch touches fewer cache lines of code than with it.
-#[cold]
-#[inline(never)]
-fn finish_rare(hook: Hook, at: At, status: Status, launch: impl LaunchCall) {
-    finish(hook, at, status, launch);
-}
-
 /// The hook's own time until now, less that of the call that was made between the two readings.
 #[inline(always)]
 fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
     start_ticks.wrapping_sub(hook.first_ticks) + clock::now().wrapping_sub(end_ticks)
-}
-
-/// The steps around a launch of a paused session, outside of captures. It is counted, and no clock is read
-/// unless the hook's own cost is measured. One that fails, or during which the state changes, is recorded.
-#[inline(always)]
-fn paused(hook: Hook, launch: impl LaunchCall) -> Status {
-    let Hook { session, state, is_sampled, .. } = hook;
-    hook.slot.expect_paused_launch();
-    let under_way = state.counts_under_way().then(|| under_way::begins(hook.slot, fork::generation()));
-    let start_ticks = clock::now_if(is_sampled);
-    let status = launch.call();
-    let end_ticks = clock::now_if(is_sampled);
-    drop(under_way);
-    if status != SUCCESS || session.hook_state() != state {
-        rare();
-        // A launch that failed is recorded. One during which the state changed is marked, because CUPTI may
-        // deliver a record of it. It has no duration, and its start is when it returned.
-        let hook = Hook { is_sampled: false, ..hook };
-        let (start_ticks, correlation) = (clock::now(), CudaSlot::of(hook.slot).correlation.get());
-        let at = At { start_ticks, duration_ticks: 0, correlation, state, recording: Recording::Off };
-        finish_rare(hook, at, status, launch.again());
-        return status;
-    }
-    hook.slot.count_paused_launch(session);
-    if is_sampled {
-        hook.cost(own_ticks(hook, start_ticks, end_ticks), None, status);
-    }
-    status
 }
 
 /// The steps around a launch of which all is recorded, outside of captures and windows.
@@ -198,7 +101,7 @@ fn plain(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status
     let at = At { start_ticks, duration_ticks, correlation, state, recording: Recording::On };
     if status == SUCCESS
         && session.hook_state() == state
-        && vendor.nodes.get().1 == 0
+        && vendor.node_count.get() == 0
         && let Some(pair) = bucket.find()
     {
         let (function, stream) = pair.definitions();

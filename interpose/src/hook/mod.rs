@@ -23,6 +23,7 @@ pub mod description;
 pub mod launch;
 pub mod nodes;
 mod pause;
+pub mod paused_launch;
 pub mod saving;
 pub mod steps;
 pub mod others_under_way;

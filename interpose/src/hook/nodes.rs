@@ -12,7 +12,7 @@ use crate::table::cuda_slot::CudaSlot;
 #[cold]
 #[inline(never)]
 pub fn write(cx: Context, slot: &Slot, call: Call) {
-    let (node, count) = CudaSlot::of(slot).nodes.take();
+    let (node, count) = (CudaSlot::of(slot).first_node.take(), CudaSlot::of(slot).node_count.take());
     let child = match call.detail {
         Detail::Graph { source, operation: operation::ADD_NODE, .. } => source,
         Detail::Graph { .. } => return,

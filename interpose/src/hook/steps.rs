@@ -245,7 +245,7 @@ fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, descrip
         slot.count_window_launch(at.correlation);
     }
     write(session, slot, works, call);
-    if CudaSlot::of(slot).nodes.get().1 != 0 {
+    if CudaSlot::of(slot).node_count.get() != 0 {
         nodes::write(*context, slot, call);
     }
     true

@@ -72,10 +72,47 @@ pub fn begins(slot: &Slot, generation: u32) -> CountedLaunch {
     launch
 }
 
+/// The same for a launch whose end [`launch_ended`] says, if the thread has a count of its own and need not
+/// wait. Otherwise false, and [`launch_begins`] is to be called.
+#[inline(always)]
+pub fn launch_begins_on_own(slot: &Slot, generation: u32) -> bool {
+    let vendor = CudaSlot::of(slot);
+    let known = vendor.launch_count.get();
+    let index = known & INDEX;
+    if known != word(generation, index) {
+        return false;
+    }
+    let Some(count) = COUNTS.get(index as usize) else { return false };
+    count.0.store(1, Ordering::Relaxed);
+    vendor.counted_in.set(index + 1);
+    // SYNC: as in `begins`.
+    compiler_fence(Ordering::SeqCst);
+    !is_closed().load(Ordering::Acquire)
+}
+
+/// The same for any launch. It may wait.
+pub fn launch_begins(slot: &Slot, generation: u32) {
+    core::mem::forget(begins(slot, generation));
+    let vendor = CudaSlot::of(slot);
+    vendor.counted_in.set((vendor.launch_count.get() & INDEX) + 1);
+}
+
+/// To be called after the thread's launch, whether it was counted or not.
+#[inline(always)]
+pub fn launch_ended(slot: &Slot) {
+    if let Some(index) = CudaSlot::of(slot).counted_in.take().checked_sub(1) {
+        match COUNTS.get(index as usize) {
+            // SYNC: Release, as in `remove`.
+            Some(own) => own.0.store(0, Ordering::Release),
+            None => _ = SHARED.0.fetch_sub(1, Ordering::Release),
+        }
+    }
+}
+
 /// A call under way of any sort that is counted.
 pub enum Counted {
     Launch(#[expect(dead_code, reason = "kept until the call has returned")] CountedLaunch),
-    Other(#[expect(dead_code, reason = "kept until the call has returned")] others_under_way::CountedCall),
+    Other(others_under_way::CountedCall),
 }
 
 /// The same before any call; `None` if its work makes no device records.
@@ -100,6 +137,11 @@ fn count_of(slot: &Slot, generation: u32) -> &'static AtomicU32 {
     let known = CudaSlot::of(slot).launch_count.get();
     let index = known & INDEX;
     let index = if known == word(generation, index) { index } else { take(slot, generation) };
+    count_at(index)
+}
+
+#[inline(always)]
+fn count_at(index: u32) -> &'static AtomicU32 {
     &COUNTS.get(index as usize).unwrap_or(&SHARED).0
 }
 

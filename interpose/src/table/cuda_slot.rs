@@ -10,8 +10,11 @@ pub struct CudaSlot {
     pub correlation: Cell<u32>,
     /// Where the thread counts its launches under way, as `under_way` writes it.
     pub launch_count: Cell<u32>,
-    /// The graph nodes made by the call under way: the first one, and how many follow it.
-    pub nodes: Cell<(u64, u32)>,
+    /// Which count has the paused launch under way, likewise; 0 for none.
+    pub counted_in: Cell<u32>,
+    /// The graph nodes made by the call under way: how many, and the first one.
+    pub node_count: Cell<u32>,
+    pub first_node: Cell<u64>,
     /// The thread's current context, as `tables` writes it; 0 if it is not known.
     pub context: Cell<u64>,
 }
