@@ -211,14 +211,15 @@ fn records_whose_end_is_not_known_are_refused_and_counted() {
 
 #[test]
 fn new_kernels_and_stacks_open_a_window_out_of_turn() {
-    // A scheduled window comes once a minute.
+    // A scheduled window comes once a minute on average, so in this half a second once in a hundred times.
     let traced = windows("10ms/1m", "node", &["1", "500"]);
     expect_exact_counts(&traced.report(), own(&traced));
     let recorded = WindowedTrace::of(&traced);
     recorded.check(is_short);
-    let begins: Vec<_> = recorded.marks.iter().filter(|mark| mark.is_on).collect();
+    let triggered = |mark: &&mark::DeviceTimes| mark.is_on && mark.cause == cause::TRIGGERED;
+    let begins: Vec<_> = recorded.marks.iter().filter(triggered).collect();
     assert_eq!(begins.len(), 1, "{begins:?}");
-    assert_eq!((begins[0].cause, begins[0].window), (cause::TRIGGERED, 3));
+    assert_eq!(begins[0].window, 3);
     assert!(recorded.launches.iter().any(|(window, ..)| *window == 3));
 }
 
