@@ -279,8 +279,8 @@ impl Slot {
     }
 
     /// Counts a launch that the session passes over, paused; false if the thread has no ring. No locked
-    /// instruction: a core would wait there until its stores are done, those of the driver to the device among
-    /// them.
+    /// instruction: a core would wait there until its stores are done, those of the driver to the device
+    /// among them.
     #[inline(always)]
     pub fn count_paused_launch(&self) -> bool {
         let header = self.caught_up_header();

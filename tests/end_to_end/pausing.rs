@@ -164,8 +164,8 @@ fn session_that_starts_paused_subscribes_to_cupti_as_it_needs_to() {
     assert!(notes.contains(refused), "{notes}");
 }
 
-/// Each of the driver's launching functions gets the arguments that the program passed, and what fails is recorded;
-/// also in more threads than have a count of their own for launches under way.
+/// Each of the driver's launching functions gets the arguments that the program passed, and what fails is
+/// recorded; also in more threads than have a count of their own for launches under way.
 #[test]
 fn paused_launches_are_passed_on_as_they_are() {
     let folder = Folder::new();

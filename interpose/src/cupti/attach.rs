@@ -1,8 +1,8 @@
-//! How the tracer attaches to CUPTI: at `cuInit` it loads a libcupti, and subscribes. A session that is paused
-//! until it is asked to go on subscribes when it first needs to: as it goes on, as a graph is made, whose
-//! nodes CUPTI numbers, or as another client of CUPTI comes.
+//! How the tracer attaches to CUPTI: at `cuInit` it loads a libcupti, and subscribes. A session that is
+//! paused until somebody orders otherwise subscribes when it first needs to: as it goes on, as a graph is
+//! made, whose nodes CUPTI numbers, or as another client of CUPTI comes.
 //!
-//! A program in which CUPTI has a subscriber is slower even if that wants nothing: a launch-bound step of
+//! For a program in which CUPTI has a subscriber is slower even if that wants nothing: a launch-bound step of
 //! PyTorch by 1.6 ± 1.0 % (OVERHEAD.md).
 //!
 //! A thread that is inside a call as CUPTI's callbacks go on is given wrong correlation ids
@@ -22,9 +22,7 @@ use gputrace_wire::definition::{kind, library_role, rung};
 
 use super::root::{self, Root};
 use super::switching::Switching;
-use super::{
-    callbacks, graph_times, guest, kinds, launch_callbacks, launches, library, old_torch, returned,
-};
+use super::{callbacks, graph_times, guest, kinds, launch_callbacks, launches, library, old_torch, returned};
 use crate::hook::{beginning, others_under_way};
 use crate::process::{detour, settings};
 use crate::symbols::originals;

@@ -47,7 +47,10 @@ fn begin(session: &'static Session, tables: &Tables, driver_version: c_int, simu
     let lengths = if let DeviceTimesMode::Windows(windows) = mode { windows } else { Windows::USUAL };
     // Held until CUPTI is there: a range that begins meanwhile waits for its device times.
     let Some(mut switching) = Switching::take() else {
-        return attach::without_times(session, "another thread is switching what is recorded, and is not done");
+        return attach::without_times(
+            session,
+            "another thread is switching what is recorded, and is not done",
+        );
     };
     windows::set_lengths(&mut switching, lengths, budget, !in_full_buffers);
     let is_by_windows = matches!(mode, DeviceTimesMode::Windows(_));

@@ -239,8 +239,8 @@ fn pause(session: &'static Session, root: Option<&Root>) -> bool {
     true
 }
 
-/// A step towards recording; false if there is another to come, at the next turn of the service thread. That is
-/// only where CUPTI has no subscriber yet, and so never in a range.
+/// A step towards recording; false if there is another to come, at the next turn of the service thread. That
+/// is only where CUPTI has no subscriber yet, and so never in a range.
 fn go_on(session: &'static Session, root: Option<&Root>) -> bool {
     if !attach::try_subscribe_late(session) {
         return false;

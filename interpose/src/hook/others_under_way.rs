@@ -27,7 +27,7 @@ pub struct CountedCall(());
 /// To be called before such a call.
 pub fn begins() -> CountedCall {
     let call = CountedCall(());
-    // SYNC: Acquire: the call comes after callbacks that were enabled before (Release of `Closed`).
+    // SYNC: Acquire: the call comes after callbacks that were enabled before (Release of `OthersClosed`).
     if COUNT.fetch_add(1, Ordering::Acquire) & CLOSED != 0 {
         call.wait();
     }
@@ -65,27 +65,28 @@ impl Drop for CountedCall {
     }
 }
 
-/// While it lives, new calls wait, a second at most. None was under way as it closed if [`Closed::is_quiet`].
-pub struct Closed {
+/// While it lives, new calls wait, a second at most. None was under way as it closed if
+/// [`OthersClosed::is_quiet`].
+pub struct OthersClosed {
     pub is_quiet: bool,
 }
 
 /// Keeps calls from beginning, and waits for those under way to return, for so long at most. One thread at a
 /// time may call this.
-pub fn close(patience_ns: u64) -> Closed {
+pub fn close(patience_ns: u64) -> OthersClosed {
     let deadline_ns = clock::monotonic_ns() + patience_ns;
     COUNT.fetch_or(CLOSED, Ordering::AcqRel);
     // SYNC: Acquire pairs with the Release of `remove`.
     while COUNT.load(Ordering::Acquire) != CLOSED {
         if clock::monotonic_ns() >= deadline_ns {
-            return Closed { is_quiet: false };
+            return OthersClosed { is_quiet: false };
         }
         system::sleep_ns(WAIT_STEP_NS);
     }
-    Closed { is_quiet: true }
+    OthersClosed { is_quiet: true }
 }
 
-impl Drop for Closed {
+impl Drop for OthersClosed {
     fn drop(&mut self) {
         COUNT.fetch_and(!CLOSED, Ordering::Release);
     }

@@ -21,8 +21,9 @@ use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
 
-/// The body of a launch's hook, for a function of so many arguments; none is wider than a register. Where the
-/// session is not paused it jumps to `in_full` and has changed nothing. To `recorded` it jumps after the call.
+/// The body of a launch's hook, for a function of so many arguments; none is wider than a register. Where
+/// the session is not paused it jumps to `in_full` and has changed nothing. To `recorded` it jumps after the
+/// call.
 ///
 /// Registers that hold arguments are kept on the stack, above the status, and go on to be there until the
 /// call has returned. A call that does not return, as its thread ends in it, leaves the thread inside of the
@@ -221,8 +222,8 @@ extern "C" fn end_sampled(ticks: u64) -> bool {
     true
 }
 
-/// Records a launch that failed; one during which the session has gone on is marked, because CUPTI may deliver
-/// a record of it. It has no duration, and its start is when it returned. Returns its status.
+/// Records a launch that failed; one during which the session has gone on is marked, because CUPTI may
+/// deliver a record of it. It has no duration, and its start is when it returned. Returns its status.
 #[inline(always)]
 pub fn record(entry: &'static Entry, launch: impl LaunchCall) -> Status {
     thread::with(|slot| {

@@ -100,8 +100,11 @@ pub fn call(hook: Hook, original: impl DriverCall) -> (At, Status) {
     if let Some(tables) = tables::of(session) {
         tables.expect(slot, state);
     }
-    let under_way =
-        if state.counts_under_way() { under_way::call_begins(slot, fork::generation(), entry) } else { None };
+    let under_way = if state.counts_under_way() {
+        under_way::call_begins(slot, fork::generation(), entry)
+    } else {
+        (None, None)
+    };
     let start_ticks = clock::now();
     let status = original.call();
     let duration_ticks = clock::now().wrapping_sub(start_ticks);

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 use gputrace_producer::thread::Slot;
 use gputrace_producer::{clock, fork, system};
 
-use super::others_under_way;
+use super::others_under_way::{self, CountedCall};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
 
@@ -109,21 +109,16 @@ pub fn launch_ended(slot: &Slot) {
     }
 }
 
-/// A call under way of any sort that is counted.
-pub enum Counted {
-    Launch(#[expect(dead_code, reason = "kept until the call has returned")] CountedLaunch),
-    Other(others_under_way::CountedCall),
-}
-
-/// The same before any call; `None` if its work makes no device records.
+/// The same before any call. Both are `None` if its work makes no device records.
 #[cold]
 #[inline(never)]
-pub fn call_begins(slot: &Slot, generation: u32, entry: &Entry) -> Option<Counted> {
-    if entry.launches_kernels() {
-        Some(Counted::Launch(begins(slot, generation)))
-    } else {
-        entry.makes_records().then(|| Counted::Other(others_under_way::begins()))
-    }
+pub fn call_begins(
+    slot: &Slot,
+    generation: u32,
+    entry: &Entry,
+) -> (Option<CountedLaunch>, Option<CountedCall>) {
+    let (launches, makes_records) = (entry.launches_kernels(), entry.makes_records());
+    (launches.then(|| begins(slot, generation)), (makes_records && !launches).then(others_under_way::begins))
 }
 
 /// The low bits of a slot's `launch_count`: the index of the thread's count, [`COUNTS_LEN`] for [`SHARED`].
