@@ -37,9 +37,8 @@ pub fn kind() -> u32 {
 #[inline(always)]
 pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if fork::of_process().clock_kind.load(Ordering::Relaxed) == tick::INVARIANT_TSC {
-        // SAFETY: RDTSC has no preconditions; the kind says that its rate is constant.
-        return unsafe { core::arch::x86_64::_rdtsc() };
+    if has_counter() {
+        return counter();
     }
     without_counter()
 }
@@ -49,74 +48,48 @@ pub fn now() -> u64 {
 #[inline(always)]
 pub fn now_if(is_read: bool) -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if fork::of_process().clock_kind.load(Ordering::Relaxed) == tick::INVARIANT_TSC {
-        let (low, high): (u64, u64);
-        // SAFETY: as in `now`.
-        unsafe {
-            core::arch::asm!(
-                "test {is_read}, {is_read}",
-                "jz 2f",
-                "rdtsc",
-                "2:",
-                is_read = in(reg_byte) u8::from(is_read),
-                inout("rax") 0u64 => low,
-                inout("rdx") 0u64 => high,
-                options(nostack),
-            );
-        }
-        return high << 32 | low;
+    if has_counter() {
+        return counter_if(is_read);
     }
     if is_read { without_counter() } else { 0 }
 }
 
 /// Whether ticks are those of the processor's counter.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn has_counter() -> bool {
-    cfg!(target_arch = "x86_64")
-        && fork::of_process().clock_kind.load(Ordering::Relaxed) == tick::INVARIANT_TSC
+    fork::of_process().clock_kind.load(Ordering::Relaxed) == tick::INVARIANT_TSC
 }
 
 /// [`now`], where there is a counter.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn counter() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: RDTSC has no preconditions.
-        unsafe { core::arch::x86_64::_rdtsc() }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        without_counter()
-    }
+    // SAFETY: RDTSC has no preconditions; the kind says that its rate is constant.
+    unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 /// [`now_if`], where there is a counter.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn counter_if(is_read: bool) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let low: u64;
-        // SAFETY: as in `now`.
-        unsafe {
-            core::arch::asm!(
-                "test {is_read}, {is_read}",
-                "jz 2f",
-                "rdtsc",
-                "shl rdx, 32",
-                "or rax, rdx",
-                "2:",
-                is_read = in(reg_byte) u8::from(is_read),
-                inout("rax") 0u64 => low,
-                out("rdx") _,
-                options(nostack),
-            );
-        }
-        low
+    let ticks;
+    // SAFETY: as in `counter`.
+    unsafe {
+        core::arch::asm!(
+            "test {is_read}, {is_read}",
+            "jz 2f",
+            "rdtsc",
+            "shl rdx, 32",
+            "or rax, rdx",
+            "2:",
+            is_read = in(reg_byte) u8::from(is_read),
+            inout("rax") 0u64 => ticks,
+            out("rdx") _,
+            options(nostack),
+        );
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        if is_read { without_counter() } else { 0 }
-    }
+    ticks
 }
 
 #[cold]

@@ -83,8 +83,8 @@ pub struct Slot {
     /// The id of the thread's own definition.
     thread: Shared<u32>,
     waited: WaitedSoFar,
-    /// Of the hook under way, for the layer above: how long it took before its call, if that is measured.
-    pub sampled: Shared<u64>,
+    /// What the hook under way keeps for its end, as the layer above knows.
+    pub kept: Shared<u64>,
     callbacks: Shared<Option<&'static Callbacks>>,
 }
 
@@ -166,9 +166,9 @@ impl Slot {
         Some(Inside(self))
     }
 
-    /// Leaves the guard as the result is dropped: for one whose [`Inside`] was forgotten.
+    /// Gives back an [`Inside`] that was forgotten.
     #[inline(always)]
-    pub fn leave(&self) -> Inside<'_> {
+    pub fn inside_again(&self) -> Inside<'_> {
         Inside(self)
     }
 
@@ -215,7 +215,7 @@ impl Slot {
         self.calls.get() == SAMPLE_EVERY - 1
     }
 
-    /// Whether it has said so of this call.
+    /// Whether [`Slot::samples_cost`] has said so of the call under way.
     #[inline(always)]
     pub fn is_sampled(&self) -> bool {
         self.calls.get() == 0

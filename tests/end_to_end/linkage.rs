@@ -64,4 +64,10 @@ fn thread_may_end_inside_a_call() {
     let traced = bare("thread_ends_inside").env("LD_PRELOAD", order).succeed();
     assert_eq!(traced.ended.stdout, expected);
     assert_eq!(count(&traced.report(), "launches"), 2);
+    // Inside of a launch of a paused session too, where what the hook began has no end.
+    let traced = bare("thread_ends_inside").arg("launch").env("GPUTRACE_START_PAUSED", "on");
+    let order = format!("{}:{}", tool::library().display(), other.display());
+    let traced = traced.env("LD_PRELOAD", order).succeed();
+    assert_eq!(traced.ended.stdout, expected);
+    assert_eq!(count(&traced.report()["recording"], "paused_launches"), 2);
 }

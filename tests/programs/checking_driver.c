@@ -1,14 +1,13 @@
-/* A driver whose launches do nothing but check each argument: with another value than launches.c passes they return
-   CUDA_ERROR_ASSERT, and with a shared memory of 13 bytes CUDA_ERROR_INVALID_VALUE. */
+/* A driver whose launches do nothing but check each argument and the stack: with another value than launches.c passes,
+   or a stack that is not aligned, they return CUDA_ERROR_ASSERT, and with a shared memory of 13 bytes
+   CUDA_ERROR_INVALID_VALUE. */
 #define cuLaunchKernel launch_without_checks
 #include "signal_safe_driver.c"
 #undef cuLaunchKernel
 #include "launches.h"
 
-static CUresult checked(int is_right, unsigned shared)
-{
-    return !is_right ? 710 : shared == 13 ? 1 : 0;
-}
+#define CHECKED(is_right, shared)                                                                                     \
+    (!(is_right) || (uintptr_t)__builtin_frame_address(0) % 16 != 0 ? 710 : (shared) == 13 ? 1 : 0)
 
 #define KERNEL(name)                                                                                                  \
     CUresult name(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,       \
@@ -16,7 +15,7 @@ static CUresult checked(int is_right, unsigned shared)
     {                                                                                                                 \
         int is_right = function == &some_place && gx == GX && gy == GY && gz == GZ && bx == BX && by == BY &&         \
                        bz == BZ && stream == STREAM && parameters == PARAMETERS && extra == EXTRA;                    \
-        return checked(is_right, shared);                                                                             \
+        return CHECKED(is_right, shared);                                                                             \
     }
 KERNEL(cuLaunchKernel)
 KERNEL(cuLaunchKernel_ptsz)
@@ -27,7 +26,7 @@ KERNEL(cuLaunchKernel_ptsz)
     {                                                                                                                 \
         int is_right = function == &some_place && gx == GX && gy == GY && gz == GZ && bx == BX && by == BY &&         \
                        bz == BZ && stream == STREAM && parameters == PARAMETERS;                                      \
-        return checked(is_right, shared);                                                                             \
+        return CHECKED(is_right, shared);                                                                             \
     }
 COOPERATIVE(cuLaunchCooperativeKernel)
 COOPERATIVE(cuLaunchCooperativeKernel_ptsz)
@@ -37,7 +36,7 @@ COOPERATIVE(cuLaunchCooperativeKernel_ptsz)
     {                                                                                                                 \
         int is_right = configuration->grid[0] == GX && configuration->grid[2] == GZ && function == &some_place &&     \
                        parameters == PARAMETERS && extra == EXTRA;                                                    \
-        return checked(is_right, configuration->shared);                                                              \
+        return CHECKED(is_right, configuration->shared);                                                              \
     }
 WITH_CONFIGURATION(cuLaunchKernelEx)
 WITH_CONFIGURATION(cuLaunchKernelEx_ptsz)

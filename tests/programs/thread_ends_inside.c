@@ -1,9 +1,12 @@
-/* A thread whose call of the driver never returns, since it ends inside; the program goes on. */
+/* A thread whose call of the driver never returns, since it ends inside; the program goes on. With an argument the call
+   is a launch. */
 #include "driver.h"
 #include <pthread.h>
 
+CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **);
+
 static Cuda cuda;
-static int cleaned_up;
+static int cleaned_up, is_launch;
 
 static void clean_up(void *unused)
 {
@@ -17,16 +20,21 @@ static void *thread(void *unused)
     OK(cuCtxSetCurrent(cuda.context));
     launch(cuda.first, NULL);
     pthread_cleanup_push(clean_up, NULL);
-    cuStreamSynchronize(NULL);
+    if (is_launch)
+        cuLaunchCooperativeKernel(cuda.first, 1, 1, 1, 1, 1, 1, 0, NULL, NULL);
+    else
+        cuStreamSynchronize(NULL);
     puts("it returned");
     pthread_cleanup_pop(0);
     return NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     pthread_t one;
     void *result = &one;
+    (void)argv;
+    is_launch = argc > 1;
     cuda = cuda_start();
     pthread_create(&one, NULL, thread, NULL);
     pthread_join(one, &result);

@@ -2,13 +2,13 @@
 //! paused until somebody orders otherwise subscribes when it first needs to: as it goes on, as a graph is
 //! made, whose nodes CUPTI numbers, or as another client of CUPTI comes.
 //!
-//! For a program in which CUPTI has a subscriber is slower even if that wants nothing: a launch-bound step of
-//! PyTorch by 1.6 ± 1.0 % (OVERHEAD.md).
+//! The reason is that a program is slower where CUPTI has a subscriber, even one that wants nothing: a
+//! launch-bound step of PyTorch by 1.6 ± 1.0 % (OVERHEAD.md).
 //!
 //! A thread that is inside a call as CUPTI's callbacks go on is given wrong correlation ids
-//! ([`launch_callbacks`]). So a late subscription has a moment without launches, copies, fills and launches
-//! of graphs. A copy often waits for the device, so it is waited for longer where that stops nobody: the
-//! service thread comes again at its next turn.
+//! ([`launch_callbacks`]). So a late subscription needs a moment without launches, copies, fills and launches
+//! of graphs. A copy may wait for the device for long, and others shall not wait for it: where there is no
+//! such moment, the service thread comes again at its next turn.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -17,32 +17,48 @@ use std::os::unix::ffi::OsStrExt;
 use cupti_sys::cupti::{ApiVersion, CUptiResult, result_name};
 use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::session::{self, Session};
-use gputrace_producer::{stderr, thread};
+use gputrace_producer::{clock, stderr, system, thread};
 use gputrace_wire::definition::{kind, library_role, rung};
 
+use super::graph_state::{self, State};
 use super::root::{self, Root};
 use super::switching::Switching;
 use super::{callbacks, graph_times, guest, kinds, launch_callbacks, launches, library, old_torch, returned};
-use crate::hook::{beginning, others_under_way};
+use crate::hook::beginning;
+use crate::hook::others_under_way::{self, OthersClosed};
 use crate::process::{detour, settings};
 use crate::symbols::originals;
+use crate::table::tables;
 
 const IN_USE: &str = "another tool of this process uses CUPTI already";
 
-/// How long a late subscription waits for a copy to return, and how often the service thread does: in all
-/// less than the time for which `gputrace ctl` waits.
-const PATIENCE_NS: u64 = 100_000_000;
-const TRIES_MOST: u32 = 10;
+/// How often the service thread waits for a moment without a copy: in all less than the time for which
+/// `gputrace ctl` waits.
+const TRIES_MOST: u32 = 8;
 static TRIES: AtomicU32 = AtomicU32::new(0);
+
+/// How long a thread of the program's waits for its turn to subscribe.
+const TURN_MOST_NS: u64 = 500_000_000;
+const TURN_STEP_NS: u64 = 20_000;
+
+/// What needs CUPTI now.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// A graph, about to be made.
+    Graph,
+    /// An order, or another client.
+    Other,
+}
 
 /// Begins to collect device records, or puts that off. To be called with the right to switch.
 pub fn begin(session: &'static Session, driver_version: c_int, is_simulated: bool) -> Result<(), String> {
     let root = libcupti(driver_version, is_simulated)?;
-    if beginning::waits_for_order() && session.timing() == Timing::On && !guest::is_present() {
+    if may_be_put_off(session) {
+        define_library(session, root);
         root::put_off();
-        // One that came before that found nothing put off.
+        // A guest that came before that found nothing put off.
         if guest::is_present() {
-            subscribe_late(session);
+            subscribe_late(session, Need::Other);
         }
         return Ok(());
     }
@@ -61,74 +77,112 @@ pub fn begin(session: &'static Session, driver_version: c_int, is_simulated: boo
         kinds::withdraw_all(root, kinds::Requester::Base);
         return Err(undone(root, "enabling kernel, copy and fill records", error));
     }
+    define_library(session, root);
     collect(session, root);
-    // One that came before that did not turn them on.
+    // A guest that came before that did not turn them on.
     if guest::is_present() {
         turn_callbacks_on();
     }
     Ok(())
 }
 
+/// Whether the session is paused until an order, and graphs may be timed by node: after a late subscription
+/// they are ([`subscribe_now`]).
+fn may_be_put_off(session: &Session) -> bool {
+    let wants_graph_level = settings::get(settings::GRAPH_TIMES).is_some_and(|value| value == c"graph");
+    beginning::waits_for_order()
+        && session.timing() == Timing::On
+        && !wants_graph_level
+        && !guest::is_present()
+}
+
 /// Subscribes if that was put off; false if it is to be tried again at the next turn. For the service thread,
 /// with the right to switch.
 pub fn try_subscribe_late(session: &'static Session) -> bool {
     let Some(root) = root::of_put_off() else { return true };
-    let others = others_under_way::close(PATIENCE_NS);
-    let is_last = TRIES.fetch_add(1, Ordering::Relaxed) >= TRIES_MOST;
+    let others = others_under_way::close();
+    let is_last = TRIES.fetch_add(1, Ordering::Relaxed) + 1 >= TRIES_MOST;
     let is_done = others.is_quiet || is_last;
     if is_done {
-        subscribe_now(session, root, others.is_quiet);
+        subscribe_now(session, root, &others, Need::Other);
     }
     is_done
 }
 
 /// Subscribes if that was put off, whether a copy returns in time or not. To be called with the right to
 /// switch.
-fn subscribe_late(session: &'static Session) {
+fn subscribe_late(session: &'static Session, need: Need) {
     if let Some(root) = root::of_put_off() {
-        let others = others_under_way::close(PATIENCE_NS);
-        subscribe_now(session, root, others.is_quiet);
+        subscribe_now(session, root, &others_under_way::close(), need);
     }
 }
 
-fn subscribe_now(session: &'static Session, root: &Root, is_quiet: bool) {
+fn subscribe_now(session: &'static Session, root: &Root, others: &OthersClosed, need: Need) {
     let mut subscribed = Ok(());
-    launch_callbacks::turn_on_after(session, root, || subscribed = subscribe(root));
+    launch_callbacks::turn_on_after(session, root, || {
+        subscribed = subscribe(root);
+        subscribed.is_ok()
+    });
+    if need != Need::Graph {
+        // One that was made where no hook saw it was not seen by CUPTI either.
+        graph_state::update(State::forbid_graph_level);
+    }
     match subscribed {
         Ok(()) => collect(session, root),
         Err(why) => {
             root::leave_put_off();
+            if let Some(tables) = tables::of(session) {
+                tables.set_has_records(false);
+            }
             without_times(session, &why);
         }
     }
-    if !is_quiet {
+    if !others.is_quiet || !others.are_held() {
         session.notice(
             1,
             0,
-            b"a copy or the launch of a graph did not return as CUPTI was to note calls: its thread's may lack device times, or have another's",
+            b"a copy or the launch of a graph was under way as CUPTI was to note calls: its thread's may lack device times, or have another's",
         );
     }
 }
 
-/// [`subscribe_late`] in the midst of the program's own call.
+/// [`subscribe_late`] in the midst of a call of another client's.
 pub fn subscribe_if_put_off() {
+    subscribe_in_call(Need::Other);
+}
+
+/// The same before the driver makes a graph or begins to capture one: CUPTI numbers the nodes as they are
+/// made.
+pub fn subscribe_for_graph() {
+    subscribe_in_call(Need::Graph);
+}
+
+fn subscribe_in_call(need: Need) {
     if root::of_put_off().is_some()
         && let Some(session) = session::current()
     {
-        subscribe_in_call(session);
+        subscribe_in_turn(session, need);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn subscribe_in_call(session: &'static Session) {
+fn subscribe_in_turn(session: &'static Session, need: Need) {
     thread::with(|slot| {
         // A launch by a signal handler on this thread passes through. It would wait for this thread itself.
         let _inside = slot.enter();
         detour::run(|| {
-            // Who has the right subscribes, or is about to be done.
-            if let Some(_switching) = Switching::take() {
-                subscribe_late(session);
+            let deadline_ns = clock::monotonic_ns() + TURN_MOST_NS;
+            while root::of_put_off().is_some() {
+                if let Some(_switching) = Switching::try_take() {
+                    return subscribe_late(session, need);
+                }
+                if clock::monotonic_ns() >= deadline_ns {
+                    let text =
+                        b"CUPTI could not be used within half a second: what comes now may lack device times";
+                    return session.notice(1, 0, text);
+                }
+                system::sleep_ns(TURN_STEP_NS);
             }
         });
     });
@@ -147,6 +201,16 @@ pub fn turn_callbacks_on() {
             launch_callbacks::turn_on(session, root);
         });
     }
+}
+
+/// Leaves CUPTI unused to a client that cannot be a guest, if the subscription is put off; false if it is not.
+pub fn give_way(session: &Session) -> bool {
+    let is_put_off = root::of_put_off().is_some() && root::leave_put_off();
+    if is_put_off {
+        root::leave_unused();
+        session.count_no_launches_under_way();
+    }
+    is_put_off
 }
 
 pub fn without_times(session: &Session, why: &str) {
@@ -222,10 +286,13 @@ fn undone(root: &Root, what: &str, error: CUptiResult) -> String {
     format!("{}: {what} failed ({})", root.path.display(), result_name(error))
 }
 
-/// From here on records are collected.
-fn collect(session: &Session, root: &Root) {
+fn define_library(session: &Session, root: &Root) {
     let fields = [library_role::DEVICE_RECORDS, u64::from(root.version().0)];
     session.define(kind::LIBRARY, &fields, root.path.as_os_str().as_bytes());
+}
+
+/// From here on records are collected.
+fn collect(session: &Session, root: &Root) {
     graph_times::start(session, root);
     root::begin_collecting();
     session.set_device_clock(timestamp, 1);

@@ -154,17 +154,18 @@ fn give_way_by(to: &str, how: fn(&Root)) {
     if guest::is_present() {
         return;
     }
-    attach::subscribe_if_put_off();
     let Some(root) = root::current() else {
         return root::leave_unused();
     };
     // A forked child has no session; CUPTI belongs to its parent and does not work in the child.
     let Some(session) = session::current() else { return };
-    if !root::end_collecting() {
-        return;
+    if !attach::give_way(session) {
+        if !root::end_collecting() {
+            return;
+        }
+        session.clear_device_clock();
+        leave(root, how);
     }
-    session.clear_device_clock();
-    leave(root, how);
     let text = format!("no device times from here on: {to} took CUPTI over");
     session.notice(1, rung::HOOKS, text.as_bytes());
 }

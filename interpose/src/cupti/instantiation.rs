@@ -29,13 +29,13 @@ pub struct Making {
 /// To be called before the driver makes a graph or begins to capture one: CUPTI numbers the nodes as they are
 /// made.
 pub fn graph_begins() {
-    attach::subscribe_if_put_off();
+    attach::subscribe_for_graph();
 }
 
 /// To be called before the driver makes an executable graph.
 pub fn begins() -> Making {
     let _errno = KeepErrno::new();
-    attach::subscribe_if_put_off();
+    attach::subscribe_for_graph();
     let with_kind = root::of_tracer().filter(|_| {
         let (before, after) = graph_state::update(State::begin_graph);
         before != after

@@ -35,15 +35,19 @@ static STATE: AtomicU8 = AtomicU8::new(state::OFF);
 /// Turns the callbacks on. Where launches under way are counted, new ones wait meanwhile; not where another
 /// thread is long about turning the callbacks on, and this one does it at once.
 pub fn turn_on(session: &Session, root: &Root) {
-    turn_on_after(session, root, || {});
+    turn_on_after(session, root, || true);
 }
 
-/// The same, after something else that needs a moment without launches.
-pub fn turn_on_after(session: &Session, root: &Root, before: impl FnOnce()) {
+/// The same, after something else that needs a moment without launches. If that is false the callbacks stay
+/// off.
+pub fn turn_on_after(session: &Session, root: &Root, before: impl FnOnce() -> bool) {
     let found = STATE.compare_exchange(state::OFF, state::GO_ON, Ordering::AcqRel, Ordering::Acquire);
     let is_first = match found {
         Ok(_) => true,
-        Err(_) if are_on() => return before(),
+        Err(_) if are_on() => {
+            _ = before();
+            return;
+        }
         // Who was to turn them on is long about it, or does not come back.
         Err(_) => false,
     };
@@ -51,12 +55,15 @@ pub fn turn_on_after(session: &Session, root: &Root, before: impl FnOnce()) {
     // records turns the callbacks on as it begins. If a range has come and gone before the tracer subscribed
     // to CUPTI, the count has ended too.
     let closed = (is_first && session.hook_state().counts_under_way()).then(|| under_way::close(PATIENCE_NS));
-    before();
+    if !before() {
+        STATE.store(state::OFF, Ordering::Release);
+        return session.count_no_launches_under_way();
+    }
     callbacks::enable(root, launches::ids_of_kernels());
     STATE.store(state::ON, Ordering::Release);
     session.count_no_launches_under_way();
     let notice: &[u8] = match closed {
-        Some(closed) if !closed.is_quiet => {
+        Some(closed) if !closed.is_quiet || !closed.are_held() => {
             b"a launch did not return for 0.1 s as CUPTI was to note launches: its thread's may lack device times, or have another's"
         }
         _ if is_first => return,

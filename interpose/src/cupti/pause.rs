@@ -147,6 +147,15 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
 pub fn switch_times(session: &'static Session, wanted: TimesSetting) -> bool {
     // A hook that switches now is done by the next turn, and so is a pause, after some.
     let Some(mut switching) = Switching::try_take() else { return false };
+    if root::of_put_off().is_some() && wanted != TimesSetting::Windows {
+        // The session is paused, and device times go on with it.
+        let timing = if wanted == TimesSetting::On { Timing::On } else { Timing::Off };
+        if session.timing() != timing {
+            session.set_timing(timing);
+            note_times(session, timing == Timing::On);
+        }
+        return true;
+    }
     if !attach::try_subscribe_late(session) {
         return false;
     }

@@ -72,10 +72,10 @@ pub fn of_put_off() -> Option<&'static Root> {
     if TRACER.load(Ordering::Acquire) == tracer::PUT_OFF { current() } else { None }
 }
 
-/// It does not any more, and does not subscribe.
-pub fn leave_put_off() {
+/// The tracer that has put off to subscribe never will. True for the first caller.
+pub fn leave_put_off() -> bool {
     let (put_off, left) = (tracer::PUT_OFF, tracer::LEFT);
-    _ = TRACER.compare_exchange(put_off, left, Ordering::AcqRel, Ordering::Acquire);
+    TRACER.compare_exchange(put_off, left, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
 /// The tracer collects records from here on.

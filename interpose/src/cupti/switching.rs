@@ -8,7 +8,8 @@ pub struct Switching(());
 
 static OWNER: AtomicI32 = AtomicI32::new(Switching::NOBODY);
 /// How long a hook waits for the right to switch. Another thread's switch takes less: CUPTI's kinds, and once
-/// a process the launches under way ([`super::launch_callbacks`]).
+/// a process the launches under way ([`super::launch_callbacks`]); but for a late subscription
+/// ([`super::attach`]), which is only where no range lets hooks switch.
 const WAIT_NS: u64 = 250_000_000;
 const WAIT_STEP_NS: u64 = 20_000;
 

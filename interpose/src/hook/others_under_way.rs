@@ -7,11 +7,19 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use gputrace_producer::{clock, system};
 
+use super::under_way;
+
 /// How many are under way; the top bit is set while none may begin.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 const CLOSED: u32 = 1 << 31;
-/// The longest wait of a call: longer than anybody closes on purpose.
-const WAIT_MOST_NS: u64 = 1_000_000_000;
+/// How many have waited.
+static WAITED: AtomicU32 = AtomicU32::new(0);
+
+/// How long [`close`] waits for a moment without a call before it keeps any from beginning; how long it keeps
+/// them from it then, and how long once one waits.
+const WAIT_FREE_NS: u64 = 60_000_000;
+const WAIT_CLOSED_NS: u64 = 100_000_000;
+const OTHERS_WAIT_NS: u64 = 20_000_000;
 const WAIT_STEP_NS: u64 = 20_000;
 
 /// Called before the first call of a session that begins paused. A forked child has none of its parent's
@@ -35,22 +43,21 @@ pub fn begins() -> CountedCall {
 }
 
 impl CountedCall {
+    #[cold]
+    #[inline(never)]
     fn wait(&self) {
-        let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
-        loop {
-            remove();
-            while COUNT.load(Ordering::Relaxed) & CLOSED != 0 && clock::monotonic_ns() < deadline_ns {
-                system::sleep_ns(WAIT_STEP_NS);
-            }
-            if COUNT.fetch_add(1, Ordering::Acquire) & CLOSED == 0 {
-                return;
-            }
-            if clock::monotonic_ns() >= deadline_ns {
-                // The thread that closed has left by `longjmp`. Others' calls need not wait too.
-                COUNT.fetch_and(!CLOSED, Ordering::Release);
-                return;
-            }
-        }
+        WAITED.fetch_add(1, Ordering::Relaxed);
+        under_way::wait_until_open(
+            || COUNT.load(Ordering::Relaxed) & CLOSED != 0,
+            |is_counted| {
+                if is_counted {
+                    COUNT.fetch_add(1, Ordering::Acquire);
+                } else {
+                    remove();
+                }
+            },
+            || _ = COUNT.fetch_and(!CLOSED, Ordering::Release),
+        );
     }
 }
 
@@ -71,19 +78,33 @@ pub struct OthersClosed {
     pub is_quiet: bool,
 }
 
-/// Keeps calls from beginning, and waits for those under way to return, for so long at most. One thread at a
-/// time may call this.
-pub fn close(patience_ns: u64) -> OthersClosed {
-    let deadline_ns = clock::monotonic_ns() + patience_ns;
+/// Waits for a moment without a call, for a bounded time, and lets none begin from then on. A call often waits
+/// for the device, and others shall hardly wait for it. One thread at a time may call this.
+pub fn close() -> OthersClosed {
+    let free_until_ns = clock::monotonic_ns() + WAIT_FREE_NS;
+    while COUNT.load(Ordering::Relaxed) != 0 && clock::monotonic_ns() < free_until_ns {
+        system::sleep_ns(WAIT_STEP_NS);
+    }
+    let waited = WAITED.load(Ordering::Relaxed);
     COUNT.fetch_or(CLOSED, Ordering::AcqRel);
+    let closed_ns = clock::monotonic_ns();
     // SYNC: Acquire pairs with the Release of `remove`.
     while COUNT.load(Ordering::Acquire) != CLOSED {
-        if clock::monotonic_ns() >= deadline_ns {
+        let does_one_wait = WAITED.load(Ordering::Relaxed) != waited;
+        let patience_ns = if does_one_wait { OTHERS_WAIT_NS } else { WAIT_CLOSED_NS };
+        if clock::monotonic_ns() - closed_ns >= patience_ns {
             return OthersClosed { is_quiet: false };
         }
         system::sleep_ns(WAIT_STEP_NS);
     }
     OthersClosed { is_quiet: true }
+}
+
+impl OthersClosed {
+    /// Whether calls still wait: not if this took a second.
+    pub fn are_held(&self) -> bool {
+        COUNT.load(Ordering::Relaxed) & CLOSED != 0
+    }
 }
 
 impl Drop for OthersClosed {
@@ -105,9 +126,13 @@ mod tests {
     fn calls_and_the_moment_without_them_exclude_each_other() {
         begin_session();
         let call = begins();
-        assert!(!close(1_000_000).is_quiet, "a call is under way");
-        drop(call);
-        assert!(close(0).is_quiet, "and calls may begin again after either");
+        let begin = Instant::now();
+        let closed = close();
+        assert!(!closed.is_quiet && closed.are_held(), "a call is under way");
+        assert!(begin.elapsed() >= Duration::from_nanos(WAIT_FREE_NS + WAIT_CLOSED_NS));
+        drop((closed, call));
+        assert!(close().is_quiet, "and calls may begin again after either");
+        others_do_not_wait_for_one_that_does_not_return();
         let [is_exclusive, is_over, had_begun] = [const { AtomicBool::new(false) }; 3];
         thread::scope(|scope| {
             for _ in 0..3 {
@@ -121,19 +146,36 @@ mod tests {
                 });
             }
             for _ in 0..200 {
-                let closed = close(WAIT_MOST_NS);
-                assert!(closed.is_quiet);
-                is_exclusive.store(true, Ordering::SeqCst);
+                let closed = close();
+                is_exclusive.store(closed.is_quiet, Ordering::SeqCst);
                 thread::yield_now();
                 is_exclusive.store(false, Ordering::SeqCst);
             }
             is_over.store(true, Ordering::Relaxed);
         });
         assert!(!had_begun.into_inner());
-        core::mem::forget(close(0));
+        core::mem::forget(close());
         let begin = Instant::now();
         drop(begins());
-        assert!(begin.elapsed() >= Duration::from_nanos(WAIT_MOST_NS), "a second at most");
+        assert!(begin.elapsed() >= Duration::from_secs(1), "a second at most");
         assert_eq!(COUNT.load(Ordering::Relaxed), 0, "a call opens what its owner has left");
+    }
+
+    fn others_do_not_wait_for_one_that_does_not_return() {
+        let call = begins();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                while COUNT.load(Ordering::Relaxed) & CLOSED == 0 {
+                    thread::yield_now();
+                }
+                let begin = Instant::now();
+                drop(begins());
+                begin.elapsed()
+            });
+            assert!(!close().is_quiet);
+            let waited = waits.join().unwrap();
+            assert!(waited < Duration::from_nanos(WAIT_CLOSED_NS), "{waited:?}");
+        });
+        drop(call);
     }
 }

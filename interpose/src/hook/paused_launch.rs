@@ -4,7 +4,7 @@
 //! What such a launch waits for are lines of code: between two launches a program runs through far more than
 //! a core's first cache holds. So its hook is a naked function ([`hook`]), which touches no more of the stack
 //! than the call needs, with one function before the call and one after it that all launches share. Neither
-//! calls anything on its usual way, so that they save no registers.
+//! calls anything on its usual way.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -141,13 +141,10 @@ pub extern "C" fn begin(entry: &'static Entry) -> *mut c_void {
         return ptr::null_mut();
     }
     thread::with(|slot| {
-        // Where there is no counter, other steps measure.
-        if slot.is_inside() || slot.is_next_sampled() && !clock::has_counter() {
-            return ptr::null_mut();
-        }
         let Some(inside) = slot.enter() else { return ptr::null_mut() };
         let state = fork::of_process().hook_state();
-        if !state.passes_over_launches() {
+        // Where there is no counter, other steps measure.
+        if !state.passes_over_launches() || slot.is_next_sampled() && !clock::has_counter() {
             return ptr::null_mut();
         }
         core::mem::forget(inside);
@@ -160,7 +157,7 @@ pub extern "C" fn begin(entry: &'static Entry) -> *mut c_void {
             return begin_in_turn(original, first_ticks);
         }
         if is_sampled {
-            slot.sampled.set(clock::counter().wrapping_sub(first_ticks));
+            slot.kept.set(clock::counter().wrapping_sub(first_ticks));
         }
         original
     })
@@ -173,7 +170,7 @@ extern "C" fn begin_in_turn(original: *mut c_void, first_ticks: u64) -> *mut c_v
     thread::with(|slot| {
         under_way::launch_begins(slot, fork::generation());
         if slot.is_sampled() {
-            slot.sampled.set(clock::counter().wrapping_sub(first_ticks));
+            slot.kept.set(clock::counter().wrapping_sub(first_ticks));
         }
     });
     original
@@ -186,7 +183,7 @@ pub extern "C" fn end(status: Status) -> bool {
         let first_ticks = clock::counter_if(is_sampled);
         under_way::launch_ended(slot);
         if status != SUCCESS || !fork::of_process().hook_state().passes_over_launches() {
-            slot.sampled.set(u64::from(status.cast_unsigned()));
+            slot.kept.set(u64::from(status.cast_unsigned()));
             return false;
         }
         if !slot.count_paused_launch() {
@@ -195,7 +192,7 @@ pub extern "C" fn end(status: Status) -> bool {
         if is_sampled {
             return end_sampled(clock::counter().wrapping_sub(first_ticks));
         }
-        drop(slot.leave());
+        drop(slot.inside_again());
         true
     })
 }
@@ -207,7 +204,7 @@ extern "C" fn end_without_ring() -> bool {
         if let Some(session) = session::current() {
             slot.count_paused_launch_without_ring(session);
         }
-        drop(slot.leave());
+        drop(slot.inside_again());
     });
     true
 }
@@ -216,8 +213,8 @@ extern "C" fn end_without_ring() -> bool {
 #[inline(never)]
 extern "C" fn end_sampled(ticks: u64) -> bool {
     thread::with(|slot| {
-        slot.add_cost(slot.sampled.get().wrapping_add(ticks));
-        drop(slot.leave());
+        slot.add_cost(slot.kept.get().wrapping_add(ticks));
+        drop(slot.inside_again());
     });
     true
 }
@@ -227,8 +224,8 @@ extern "C" fn end_sampled(ticks: u64) -> bool {
 #[inline(always)]
 pub fn record(entry: &'static Entry, launch: impl LaunchCall) -> Status {
     thread::with(|slot| {
-        let _inside = slot.leave();
-        let status = (slot.sampled.get() as u32).cast_signed();
+        let _inside = slot.inside_again();
+        let status = (slot.kept.get() as u32).cast_signed();
         let Some(session) = session::current() else { return status };
         let state = session.hook_state().with_recording(Recording::Off);
         let hook = Hook { session, slot, entry, state, is_sampled: false, first_ticks: 0 };

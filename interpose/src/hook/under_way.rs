@@ -55,7 +55,8 @@ pub fn begin_session() {
 }
 
 /// A launch is under way for as long as this lives, also where its thread ends within it. One that is left by
-/// `longjmp` stays counted.
+/// `longjmp` stays counted, and so does one between [`launch_begins`] and [`launch_ended`] whose thread ends:
+/// the first start then waits in vain for it, and says so.
 pub struct CountedLaunch(&'static AtomicU32);
 
 /// To be called before a launch of the session of this generation.
@@ -101,8 +102,8 @@ pub fn launch_begins(slot: &Slot, generation: u32) {
 #[inline(always)]
 pub fn launch_ended(slot: &Slot) {
     if let Some(index) = CudaSlot::of(slot).counted_in.take().checked_sub(1) {
+        // SYNC: Release, as in `CountedLaunch::remove`.
         match COUNTS.get(index as usize) {
-            // SYNC: Release, as in `remove`.
             Some(own) => own.0.store(0, Ordering::Release),
             None => _ = SHARED.0.fetch_sub(1, Ordering::Release),
         }
@@ -181,22 +182,37 @@ impl CountedLaunch {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
-        let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
-        loop {
-            self.remove();
-            while is_closed().load(Ordering::Relaxed) && clock::monotonic_ns() < deadline_ns {
-                system::yield_now();
-            }
-            self.add();
-            compiler_fence(Ordering::SeqCst);
-            if !is_closed().load(Ordering::Acquire) {
-                return;
-            }
-            if clock::monotonic_ns() >= deadline_ns {
-                // The thread that closed has left by `longjmp`. Others' launches need not wait too.
-                is_closed().store(false, Ordering::Release);
-                return;
-            }
+        wait_until_open(
+            || is_closed().load(Ordering::Acquire),
+            |is_counted| {
+                if is_counted {
+                    self.add()
+                } else {
+                    self.remove()
+                }
+                compiler_fence(Ordering::SeqCst);
+            },
+            || is_closed().store(false, Ordering::Release),
+        );
+    }
+}
+
+/// A counted call waits for as long as none may begin, a second at most. `count`: counts it, or not.
+pub(super) fn wait_until_open(is_closed: impl Fn() -> bool, count: impl Fn(bool), open: impl Fn()) {
+    let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
+    loop {
+        count(false);
+        while is_closed() && clock::monotonic_ns() < deadline_ns {
+            system::yield_now();
+        }
+        count(true);
+        if !is_closed() {
+            return;
+        }
+        if clock::monotonic_ns() >= deadline_ns {
+            // The thread that closed is long about it, or has left by `longjmp`. Others' calls need not wait
+            // too.
+            return open();
         }
     }
 }
@@ -235,6 +251,13 @@ pub fn close(patience_ns: u64) -> Closed {
     Closed { is_quiet: true }
 }
 
+impl Closed {
+    /// Whether launches still wait: not if this took a second.
+    pub fn are_held(&self) -> bool {
+        is_closed().load(Ordering::Relaxed)
+    }
+}
+
 impl Drop for Closed {
     fn drop(&mut self) {
         is_closed().store(false, Ordering::Release);
@@ -267,11 +290,16 @@ mod tests {
                 for _ in 0..3 {
                     scope.spawn(|| {
                         while !is_over.load(Ordering::Relaxed) {
-                            let _launch = with(|slot| begins(slot, 1));
+                            with(|slot| {
+                                if !launch_begins_on_own(slot, 1) {
+                                    launch_begins(slot, 1);
+                                }
+                            });
                             if is_exclusive.load(Ordering::SeqCst) {
                                 had_begun.store(true, Ordering::Relaxed);
                             }
                             std::hint::spin_loop();
+                            with(launch_ended);
                         }
                     });
                 }
@@ -317,10 +345,14 @@ mod tests {
                     if is_last.load(Ordering::Relaxed) {
                         break;
                     }
-                    let launch = with(|slot| begins(slot, 1));
+                    with(|slot| {
+                        if !launch_begins_on_own(slot, 1) {
+                            launch_begins(slot, 1);
+                        }
+                    });
                     begun.store(number, Ordering::Release);
                     wait_for(&over, number);
-                    drop(launch);
+                    with(launch_ended);
                     dropped.store(number, Ordering::Release);
                 }
             });

@@ -32,10 +32,8 @@ pub fn compiled(name: &str, link: Link) -> PathBuf {
     fs::create_dir_all(&folder).unwrap();
     let program = folder.join(format!("{name}{}", if is_shared(link) { ".so" } else { "" }));
     let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
-    let newest = changed(&source)
-        .max(changed(&sources.join("driver.h")))
-        .max(changed(&sources.join("life.h")))
-        .max(changed(&sources.join("cupti.h")));
+    const INCLUDED: [&str; 5] = ["driver.h", "life.h", "cupti.h", "launches.h", "signal_safe_driver.c"];
+    let newest = INCLUDED.iter().map(|name| changed(&sources.join(name))).fold(changed(&source), Option::max);
     assert!(changed(&source).is_some(), "{} is missing", source.display());
     if changed(&program) > newest {
         return program;

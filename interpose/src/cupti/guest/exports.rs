@@ -118,7 +118,10 @@ fn guest_of(index: usize) -> Option<&'static Root> {
     if root::is_left() {
         return None;
     }
-    attach::subscribe_if_put_off();
+    // One of the V2 interface is to be the only subscriber.
+    if index != SUBSCRIBE_V2 {
+        attach::subscribe_if_put_off();
+    }
     if let Some(root) = root::current() {
         return Some(root);
     }
