@@ -188,8 +188,8 @@ fn subscribe_in_turn(session: &'static Session, need: Need) {
     });
 }
 
-/// For a thread that is about to have CUPTI make records other than the session's: CUPTI notes the session's
-/// launches from then on. Does nothing where the tracer collects no records.
+/// For a thread that is about to have CUPTI make records other than the session's: CUPTI notes the
+/// session's launches from then on. Does nothing where the tracer collects no records.
 pub fn turn_callbacks_on() {
     subscribe_if_put_off();
     if let Some(root) = root::of_tracer()

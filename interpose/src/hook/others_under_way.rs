@@ -78,8 +78,8 @@ pub struct OthersClosed {
     pub is_quiet: bool,
 }
 
-/// Waits for a moment without a call, for a bounded time, and lets none begin from then on. A call often waits
-/// for the device, and others shall hardly wait for it. One thread at a time may call this.
+/// Waits for a moment without a call, for a bounded time, and lets none begin from then on. A call often
+/// waits for the device, and others shall hardly wait for it. One thread at a time may call this.
 pub fn close() -> OthersClosed {
     let free_until_ns = clock::monotonic_ns() + WAIT_FREE_NS;
     while COUNT.load(Ordering::Relaxed) != 0 && clock::monotonic_ns() < free_until_ns {
