@@ -275,7 +275,8 @@ impl Session {
         self.change_hooks(HookState::paused_from_begin);
     }
 
-    /// If the session has been paused from its begin, it goes on to be so, but counts no launches under way.
+    /// If the session has been paused from its begin, it goes on to be so, but counts no launches and copies
+    /// under way.
     pub fn count_no_launches_under_way(&self) {
         self.change_hooks(|state| {
             if state.counts_under_way() { state.with_recording(Recording::Off) } else { state }

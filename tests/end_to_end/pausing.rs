@@ -129,12 +129,18 @@ fn device_times_that_were_off_at_the_start_of_a_paused_session_go_on_later() {
 }
 
 /// What the report notes of a session that begins paused, whose libcupti refuses to be subscribed to.
-fn notes_where_cupti_refuses(program: &str, arguments: &[&str], is_started: bool) -> String {
+fn notes_where_cupti_refuses(
+    options: &[&str],
+    program: &str,
+    arguments: &[&str],
+    is_started: bool,
+) -> String {
     let folder = Folder::new();
     let cupti = format!("GPUTRACE_CUPTI={}", compiled("trap_cupti_stub", Link::Shared).display());
     let program = compiled(program, Link::Driver);
     let words = [&[cupti.as_str(), "STUB_SUBSCRIBE=39", program.to_str().unwrap()], arguments].concat();
-    let mut session = Session::run(&folder, &["--start-paused"], "env", &words);
+    let options = [&["--start-paused"], options].concat();
+    let mut session = Session::run(&folder, &options, "env", &words);
     assert_eq!(session.line(), "ready");
     sleep(Duration::from_millis(100));
     let device_times = || {
@@ -162,12 +168,15 @@ fn notes_where_cupti_refuses(program: &str, arguments: &[&str], is_started: bool
 #[test]
 fn session_that_starts_paused_subscribes_to_cupti_as_it_needs_to() {
     let refused = "another tool of this process uses CUPTI already";
-    let notes = notes_where_cupti_refuses("under_way", &["1"], false);
+    let notes = notes_where_cupti_refuses(&[], "under_way", &["1"], false);
     assert!(!notes.contains(refused), "{notes}");
-    let notes = notes_where_cupti_refuses("under_way", &["1"], true);
+    let notes = notes_where_cupti_refuses(&[], "under_way", &["1"], true);
     assert!(notes.contains(refused), "{notes}");
     // It makes a graph, whose nodes CUPTI numbers as they are made.
-    let notes = notes_where_cupti_refuses("toggled", &[], false);
+    let notes = notes_where_cupti_refuses(&[], "toggled", &[], false);
+    assert!(notes.contains(refused), "{notes}");
+    // CUPTI must see all graphs that are to be timed whole.
+    let notes = notes_where_cupti_refuses(&["--graph-times", "graph"], "under_way", &["1"], false);
     assert!(notes.contains(refused), "{notes}");
 }
 

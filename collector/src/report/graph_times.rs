@@ -156,7 +156,7 @@ pub(super) fn line(changes: &[GraphTimesReport]) -> String {
         (_, "asked") => "by node, as asked".to_owned(),
         (_, "other_client") => "by node, as another client of CUPTI wants it".to_owned(),
         (_, "refused") => "by node: this CUPTI gives no records of whole graphs".to_owned(),
-        (_, "unprepared") => "by node: there are graphs that this CUPTI cannot begin to time as a whole \
+        (_, "unprepared") => "by node: there may be graphs that this CUPTI cannot begin to time as a whole \
                               (--graph-times graph does so from the start)"
             .to_owned(),
         _ => "by node".to_owned(),
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(of(&[(1, "node", "asked")]), "by node, as asked");
         assert_eq!(of(&[(1, "graph", "asked")]), "by graph, as asked");
         assert_eq!(of(&[(1, "node", "refused")]), "by node: this CUPTI gives no records of whole graphs");
-        assert!(of(&[(1, "node", "unprepared")]).starts_with("by node: there are graphs that"));
+        assert!(of(&[(1, "node", "unprepared")]).starts_with("by node: there may be graphs that"));
         assert_eq!(of(&[(1, "graph", "many_short_nodes")]), many);
         assert_eq!(
             of(&[(1, "graph", "many_short_nodes"), (2, "graph", "many_short_nodes")]),

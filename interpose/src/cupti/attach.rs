@@ -203,7 +203,8 @@ pub fn turn_callbacks_on() {
     }
 }
 
-/// Leaves CUPTI unused to a client that cannot be a guest, if the subscription is put off; false if it is not.
+/// Leaves CUPTI unused to a client that cannot be a guest, if the subscription is put off; false if it is
+/// not.
 pub fn give_way(session: &Session) -> bool {
     let is_put_off = root::of_put_off().is_some() && root::leave_put_off();
     if is_put_off {
