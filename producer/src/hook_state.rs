@@ -134,8 +134,8 @@ impl HookState {
         self.0 & OF_LAUNCHES == PASSES_OVER_LAUNCHES
     }
 
-    /// Whether launches under way are counted, and copies too: the session has been paused from its begin, and
-    /// CUPTI does not call back at launches yet.
+    /// Whether launches under way are counted, and copies too: the session has been paused from its begin,
+    /// and CUPTI does not call back at launches yet.
     #[inline(always)]
     pub fn counts_under_way(self) -> bool {
         self.0 & RECORDING == OFF_FROM_BEGIN
