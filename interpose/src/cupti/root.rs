@@ -61,18 +61,18 @@ pub fn of_tracer() -> Option<&'static Root> {
     if TRACER.load(Ordering::Acquire) == tracer::COLLECTS { current() } else { None }
 }
 
-/// The tracer has a library, and subscribes once it needs to.
+/// The tracer has a library, and puts its subscription off until it needs one.
 pub fn put_off() {
     TRACER.store(tracer::PUT_OFF, Ordering::Release);
 }
 
-/// The library of a tracer that has put off to subscribe.
+/// The library, while the tracer's subscription is put off.
 #[inline]
 pub fn of_put_off() -> Option<&'static Root> {
     if TRACER.load(Ordering::Acquire) == tracer::PUT_OFF { current() } else { None }
 }
 
-/// The tracer that has put off to subscribe never will. True for the first caller.
+/// A subscription that is put off will not be made. True for the first caller.
 pub fn leave_put_off() -> bool {
     let (put_off, left) = (tracer::PUT_OFF, tracer::LEFT);
     TRACER.compare_exchange(put_off, left, Ordering::AcqRel, Ordering::Acquire).is_ok()
