@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `steps` | the steps every hook takes, and what it records |
 //! | `launch` | the steps of a launch, few where it is like the last ones |
+//! | `paused_launch` | those of a launch while the session is paused |
 //! | `description` | what a call did, as `describe` fills it in |
 //! | `capture` | ranges that alone are recorded |
 //! | `captures` | whether a call's work is executed or becomes a graph's |
