@@ -2,7 +2,7 @@
 //! paused until somebody orders otherwise subscribes when it first needs to: as it goes on, as a graph is
 //! made, whose nodes CUPTI numbers, or as another client of CUPTI comes.
 //!
-//! The reason is that a program is slower where CUPTI has a subscriber, even one that wants nothing: a
+//! The reason is that a program is slower where CUPTI has a subscriber, even if nothing is recorded: a
 //! launch-bound step of PyTorch by 1.6 ± 1.0 % (OVERHEAD.md).
 //!
 //! A thread that is inside a call as CUPTI's callbacks go on is given wrong correlation ids
@@ -11,7 +11,7 @@
 //! such moment, the service thread comes again at its next turn.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::unix::ffi::OsStrExt;
 
 use cupti_sys::cupti::{ApiVersion, CUptiResult, result_name};
@@ -32,12 +32,15 @@ use crate::table::tables;
 
 const IN_USE: &str = "another tool of this process uses CUPTI already";
 
-/// How often the service thread waits for a moment without a copy: in all less than the time for which
-/// `gputrace ctl` waits.
+/// How many tries the service thread makes for an order to find a moment without a copy. Together they take
+/// less than `gputrace ctl` waits.
 const TRIES_MOST: u32 = 8;
 static TRIES: AtomicU32 = AtomicU32::new(0);
+/// The last one, by CLOCK_MONOTONIC. Tries of one order come within this time of each other.
+static LAST_TRY_NS: AtomicU64 = AtomicU64::new(0);
+const TRIES_APART_NS: u64 = 1_000_000_000;
 
-/// How long a thread of the program's waits for its turn to subscribe.
+/// How long a thread of the program's waits for the right to switch.
 const TURN_MOST_NS: u64 = 500_000_000;
 const TURN_STEP_NS: u64 = 20_000;
 
@@ -86,8 +89,8 @@ pub fn begin(session: &'static Session, driver_version: c_int, is_simulated: boo
     Ok(())
 }
 
-/// Whether the session is paused until an order, and graphs may be timed by node: after a late subscription
-/// they are ([`subscribe_now`]).
+/// Whether the session is paused until an order, without windows, a guest, or graphs that are to be timed
+/// whole: after a late subscription they may not be ([`subscribe_now`]).
 fn may_be_put_off(session: &Session) -> bool {
     let wants_graph_level = settings::get(settings::GRAPH_TIMES).is_some_and(|value| value == c"graph");
     beginning::waits_for_order()
@@ -100,6 +103,10 @@ fn may_be_put_off(session: &Session) -> bool {
 /// with the right to switch.
 pub fn try_subscribe_late(session: &'static Session) -> bool {
     let Some(root) = root::of_put_off() else { return true };
+    let now_ns = clock::monotonic_ns();
+    if now_ns - LAST_TRY_NS.swap(now_ns, Ordering::Relaxed) > TRIES_APART_NS {
+        TRIES.store(0, Ordering::Relaxed);
+    }
     let others = others_under_way::close();
     let is_last = TRIES.fetch_add(1, Ordering::Relaxed) + 1 >= TRIES_MOST;
     let is_done = others.is_quiet || is_last;
@@ -124,26 +131,37 @@ fn subscribe_now(session: &'static Session, root: &Root, others: &OthersClosed, 
         subscribed.is_ok()
     });
     if need != Need::Graph {
-        // One that was made where no hook saw it was not seen by CUPTI either.
+        // A graph that was made where no hook saw it was not seen by CUPTI either, which would crash over it.
         graph_state::update(State::forbid_graph_level);
     }
     match subscribed {
-        Ok(()) => collect(session, root),
-        Err(why) => {
-            root::leave_put_off();
-            if let Some(tables) = tables::of(session) {
-                tables.set_has_records(false);
+        Ok(()) => {
+            collect(session, root);
+            if !others.is_quiet || !others.are_held() {
+                session.notice(
+                    1,
+                    0,
+                    b"a copy or the launch of a graph was under way as CUPTI was to note calls: its thread's may lack device times, or have another's",
+                );
             }
+        }
+        Err(why) => {
+            leave_put_off(session);
             without_times(session, &why);
         }
     }
-    if !others.is_quiet || !others.are_held() {
-        session.notice(
-            1,
-            0,
-            b"a copy or the launch of a graph was under way as CUPTI was to note calls: its thread's may lack device times, or have another's",
-        );
+}
+
+/// There will be no subscription. True for the first caller.
+fn leave_put_off(session: &Session) -> bool {
+    let is_first = root::leave_put_off();
+    if is_first {
+        session.count_no_launches_under_way();
+        if let Some(tables) = tables::of(session) {
+            tables.set_has_records(false);
+        }
     }
+    is_first
 }
 
 /// [`subscribe_late`] in the midst of a call of another client's.
@@ -172,20 +190,30 @@ fn subscribe_in_turn(session: &'static Session, need: Need) {
         // A launch by a signal handler on this thread passes through. It would wait for this thread itself.
         let _inside = slot.enter();
         detour::run(|| {
-            let deadline_ns = clock::monotonic_ns() + TURN_MOST_NS;
-            while root::of_put_off().is_some() {
-                if let Some(_switching) = Switching::try_take() {
-                    return subscribe_late(session, need);
-                }
-                if clock::monotonic_ns() >= deadline_ns {
-                    let text =
-                        b"CUPTI could not be used within half a second: what comes now may lack device times";
-                    return session.notice(1, 0, text);
-                }
-                system::sleep_ns(TURN_STEP_NS);
+            if !while_put_off(|| subscribe_late(session, need)) {
+                let text =
+                    b"CUPTI could not be used within half a second: what comes now may lack device times";
+                session.notice(1, 0, text);
             }
         });
     });
+}
+
+/// Waits for the right to switch, and acts with it if the subscription is still put off. False if the right
+/// is not to be had.
+fn while_put_off(act: impl FnOnce()) -> bool {
+    let deadline_ns = clock::monotonic_ns() + TURN_MOST_NS;
+    while root::of_put_off().is_some() {
+        if let Some(_switching) = Switching::try_take() {
+            act();
+            return true;
+        }
+        if clock::monotonic_ns() >= deadline_ns {
+            return false;
+        }
+        system::sleep_ns(TURN_STEP_NS);
+    }
+    true
 }
 
 /// For a thread that is about to have CUPTI make records other than the session's: CUPTI notes the
@@ -196,7 +224,7 @@ pub fn turn_callbacks_on() {
         && let Some(session) = session::current()
     {
         thread::with(|slot| {
-            // As above.
+            // As in `subscribe_in_turn`.
             let _inside = slot.enter();
             launch_callbacks::turn_on(session, root);
         });
@@ -206,12 +234,14 @@ pub fn turn_callbacks_on() {
 /// Leaves CUPTI unused to a client that cannot be a guest, if the subscription is put off; false if it is
 /// not.
 pub fn give_way(session: &Session) -> bool {
-    let is_put_off = root::of_put_off().is_some() && root::leave_put_off();
-    if is_put_off {
-        root::leave_unused();
-        session.count_no_launches_under_way();
-    }
-    is_put_off
+    let mut has_left = false;
+    while_put_off(|| {
+        has_left = leave_put_off(session);
+        if has_left {
+            root::leave_unused();
+        }
+    });
+    has_left
 }
 
 pub fn without_times(session: &Session, why: &str) {

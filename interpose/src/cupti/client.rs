@@ -59,7 +59,8 @@ fn begin(session: &'static Session, tables: &Tables, driver_version: c_int, simu
     }
     match attach::begin(session, driver_version, simulated) {
         Ok(()) => {
-            tables.set_has_records(true);
+            let has_records = root::of_tracer().is_some() || root::of_put_off().is_some();
+            tables.set_has_records(has_records);
             if is_by_windows {
                 windows::activate(session, &mut switching, true);
             }

@@ -6,8 +6,8 @@
 //! is inside a launch as they go on gets that launch's correlation id for all its later launches too (seen
 //! with CUPTI 13.0). The device records of the later launches have ids of their own, so the report finds no
 //! call for them, and counts them as such; and the first launch's record may be taken for a later one's.
-//! Therefore the callbacks go on at a moment without a launch, and in spite of one only if it has not
-//! returned for [`PATIENCE_NS`]: it may wait for a kernel.
+//! Therefore the callbacks go on at a moment without a launch. If one has not returned after
+//! [`PATIENCE_NS`], they go on all the same: it may wait for a kernel.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 

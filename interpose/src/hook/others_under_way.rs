@@ -1,4 +1,5 @@
-//! Copies, fills and launches of graphs under way, counted while CUPTI has no subscriber yet.
+//! Copies, fills and launches of graphs under way, counted while a session is paused from its begin and CUPTI
+//! does not call back at launches yet.
 //!
 //! The same as [`under_way`](super::under_way) for launches of kernels, and for the same reason. These calls
 //! are rarer, so that one count by locked instructions serves all threads.
@@ -15,10 +16,11 @@ const CLOSED: u32 = 1 << 31;
 /// How many have waited.
 static WAITED: AtomicU32 = AtomicU32::new(0);
 
-/// How long [`close`] waits for a moment without a call before it keeps any from beginning; how long it keeps
-/// them from it then, and how long once one waits.
+/// How long [`close`] waits while calls may still begin.
 const WAIT_FREE_NS: u64 = 60_000_000;
+/// How long after closing it waits for those under way, if no new call waits.
 const WAIT_CLOSED_NS: u64 = 100_000_000;
+/// The same, if a new call waits.
 const OTHERS_WAIT_NS: u64 = 20_000_000;
 const WAIT_STEP_NS: u64 = 20_000;
 

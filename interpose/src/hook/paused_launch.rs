@@ -1,10 +1,10 @@
 //! A launch that comes while the session is paused, outside of captures: it is counted, and passed on. One
-//! that fails, or during which the session goes on, is recorded.
+//! that fails is recorded; one during which the session goes on is counted, and marked.
 //!
-//! What such a launch waits for are lines of code: between two launches a program runs through far more than
-//! a core's first cache holds. So its hook is a naked function ([`hook`]), which touches no more of the stack
-//! than the call needs, with one function before the call and one after it that all launches share. Neither
-//! calls anything on its usual way.
+//! Such a launch mostly waits for cache lines that hold code: between two launches a program runs through far
+//! more code than a core's first cache holds. So its hook is a naked function ([`hook`]), which touches no
+//! more of the stack than the call needs, with one function before the call and one after it that all
+//! launches share. Neither calls anything on its usual way.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -21,13 +21,12 @@ use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
 
-/// The body of a launch's hook, for a function of so many arguments; none is wider than a register. Where
-/// the session is not paused it jumps to `in_full` and has changed nothing. To `recorded` it jumps after the
-/// call.
+/// The body of a launch's hook, for a function of so many arguments; none is wider than a register. It jumps
+/// to `in_full`, and nothing is changed, unless the session is paused and [`begin`] gives a function. After
+/// the call it jumps to `recorded` if [`end`] says so, which describes the call and so gets its arguments.
 ///
-/// Registers that hold arguments are kept on the stack, above the status, and go on to be there until the
-/// call has returned. A call that does not return, as its thread ends in it, leaves the thread inside of the
-/// hook.
+/// The registers that hold arguments are saved on the stack, above a word for the status, until the call has
+/// returned. A call that does not return, as its thread ends in it, leaves the thread inside of the hook.
 macro_rules! hook {
     ($entry_at:expr, $entries:path, $arguments:expr, $in_full:path, $recorded:path) => {
         core::arch::naked_asm!(
@@ -176,7 +175,8 @@ extern "C" fn begin_in_turn(original: *mut c_void, first_ticks: u64) -> *mut c_v
     original
 }
 
-/// Called after the launch. False if it is to be recorded; the thread stays inside of the hook then.
+/// Called after the launch. False if it is to be recorded or marked ([`record`]); the thread stays inside of
+/// the hook then.
 pub extern "C" fn end(status: Status) -> bool {
     thread::with(|slot| {
         let is_sampled = slot.is_sampled();

@@ -110,7 +110,8 @@ pub fn launch_ended(slot: &Slot) {
     }
 }
 
-/// The same before any call. Both are `None` if its work makes no device records.
+/// Counts any call before it is made, as [`begins`] does a launch. Both are `None` if its work makes no
+/// device records.
 #[cold]
 #[inline(never)]
 pub fn call_begins(
