@@ -35,28 +35,13 @@ macro_rules! hook {
             "and eax, {mask}",
             "cmp eax, {passes_over}",
             "jne {in_full}",
-            "push rdi",
+            ".irp register, rdi, rsi, rdx, rcx, r8, r9, rax",
+            "push \\register",
             ".cfi_adjust_cfa_offset 8",
-            "push rsi",
-            ".cfi_adjust_cfa_offset 8",
-            "push rdx",
-            ".cfi_adjust_cfa_offset 8",
-            "push rcx",
-            ".cfi_adjust_cfa_offset 8",
-            "push r8",
-            ".cfi_adjust_cfa_offset 8",
-            "push r9",
-            ".cfi_adjust_cfa_offset 8",
-            "push rax",
-            ".cfi_adjust_cfa_offset 8",
+            ".endr",
             "lea rdi, [rip + {entries} + {entry_at}]",
             "call {begin}",
-            "mov r9, [rsp + 8]",
-            "mov r8, [rsp + 16]",
-            "mov rcx, [rsp + 24]",
-            "mov rdx, [rsp + 32]",
-            "mov rsi, [rsp + 40]",
-            "mov rdi, [rsp + 48]",
+            $crate::hook::paused_launch::restore!(),
             "test rax, rax",
             "jz 2f",
             // The arguments behind the sixth, the last one first: what is pushed moves the next one to where
@@ -90,12 +75,7 @@ macro_rules! hook {
             "jmp {in_full}",
             ".cfi_adjust_cfa_offset 56",
             "3:",
-            "mov r9, [rsp + 8]",
-            "mov r8, [rsp + 16]",
-            "mov rcx, [rsp + 24]",
-            "mov rdx, [rsp + 32]",
-            "mov rsi, [rsp + 40]",
-            "mov rdi, [rsp + 48]",
+            $crate::hook::paused_launch::restore!(),
             "add rsp, 56",
             ".cfi_adjust_cfa_offset -56",
             "jmp {recorded}",
@@ -117,6 +97,19 @@ macro_rules! hook {
     };
 }
 pub(crate) use hook;
+
+/// The registers that hold arguments, as [`hook`] has saved them.
+macro_rules! restore {
+    () => {
+        "mov r9, [rsp + 8]
+         mov r8, [rsp + 16]
+         mov rcx, [rsp + 24]
+         mov rdx, [rsp + 32]
+         mov rsi, [rsp + 40]
+         mov rdi, [rsp + 48]"
+    };
+}
+pub(crate) use restore;
 
 /// Of so many arguments, those that are not passed in registers.
 pub const fn pushed(arguments: usize) -> usize {

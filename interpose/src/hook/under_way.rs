@@ -11,7 +11,6 @@
 //! barrier: after it, `close` sees a thread's launch, or the thread sees that it must wait. Where the kernel
 //! gives no barrier, `close` sleeps for far longer than a store takes until it is seen.
 
-use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
 use gputrace_producer::thread::Slot;
@@ -54,92 +53,77 @@ pub fn begin_session() {
     }
 }
 
-/// A launch is under way for as long as this lives, also where its thread ends within it. One that is left by
-/// `longjmp` stays counted, and so does one between [`launch_begins`] and [`launch_ended`] whose thread ends:
-/// the first start then waits in vain for it, and says so.
-pub struct CountedLaunch(&'static AtomicU32);
-
-/// To be called before a launch of the session of this generation.
-#[inline(always)]
-pub fn begins(slot: &Slot, generation: u32) -> CountedLaunch {
-    let launch = CountedLaunch(count_of(slot, generation));
-    launch.add();
+/// To be called before a launch of the session of this generation, where [`launch_begins_on_own`] is not
+/// enough. It may wait. A launch stays counted until [`launch_ended`]; if its thread ends within it, or
+/// leaves it by `longjmp`, the first start waits for it in vain, and says so.
+pub fn launch_begins(slot: &Slot, generation: u32) {
+    let vendor = CudaSlot::of(slot);
+    let index = own_index(slot, generation).unwrap_or_else(|| take(slot, generation));
+    vendor.counted_in.set(index + 1);
+    add(index);
     // SYNC: the count is stored before this is read, for `close`: its barrier does on this core what is left
     // out here. Acquire: the launch comes after callbacks that were enabled before (Release of `Closed`).
     compiler_fence(Ordering::SeqCst);
     if is_closed().load(Ordering::Acquire) {
-        launch.wait();
+        wait(index);
     }
-    launch
 }
 
-/// The same for a launch whose end [`launch_ended`] says, if the thread has a count of its own and need not
-/// wait. Otherwise false, and [`launch_begins`] is to be called.
+/// The same for a thread with a count of its own, if it need not wait. Otherwise false.
 #[inline(always)]
 pub fn launch_begins_on_own(slot: &Slot, generation: u32) -> bool {
-    let vendor = CudaSlot::of(slot);
-    let known = vendor.launch_count.get();
-    let index = known & INDEX;
-    if known != word(generation, index) {
-        return false;
-    }
+    let Some(index) = own_index(slot, generation) else { return false };
     let Some(count) = COUNTS.get(index as usize) else { return false };
+    CudaSlot::of(slot).counted_in.set(index + 1);
     count.0.store(1, Ordering::Relaxed);
-    vendor.counted_in.set(index + 1);
-    // SYNC: as in `begins`.
+    // SYNC: as in `launch_begins`.
     compiler_fence(Ordering::SeqCst);
     !is_closed().load(Ordering::Acquire)
-}
-
-/// The same for any launch. It may wait.
-pub fn launch_begins(slot: &Slot, generation: u32) {
-    core::mem::forget(begins(slot, generation));
-    let vendor = CudaSlot::of(slot);
-    vendor.counted_in.set((vendor.launch_count.get() & INDEX) + 1);
 }
 
 /// To be called after the thread's launch, whether it was counted or not.
 #[inline(always)]
 pub fn launch_ended(slot: &Slot) {
     if let Some(index) = CudaSlot::of(slot).counted_in.take().checked_sub(1) {
-        // SYNC: Release, as in `CountedLaunch::remove`.
-        match COUNTS.get(index as usize) {
-            Some(own) => own.0.store(0, Ordering::Release),
-            None => _ = SHARED.0.fetch_sub(1, Ordering::Release),
-        }
+        remove(index);
     }
 }
 
-/// Counts any call before it is made, as [`begins`] does a launch. Both are `None` if its work makes no
-/// device records.
+/// A launch is under way for as long as this lives, also where its thread ends within it.
+pub struct CountedLaunch<'s>(&'s Slot);
+
+impl Drop for CountedLaunch<'_> {
+    fn drop(&mut self) {
+        launch_ended(self.0);
+    }
+}
+
+/// Counts any call before it is made. Both are `None` if its work makes no device records.
 #[cold]
 #[inline(never)]
-pub fn call_begins(
-    slot: &Slot,
+pub fn call_begins<'s>(
+    slot: &'s Slot,
     generation: u32,
     entry: &Entry,
-) -> (Option<CountedLaunch>, Option<CountedCall>) {
-    let (launches, makes_records) = (entry.launches_kernels(), entry.makes_records());
-    (launches.then(|| begins(slot, generation)), (makes_records && !launches).then(others_under_way::begins))
+) -> (Option<CountedLaunch<'s>>, Option<CountedCall>) {
+    if entry.launches_kernels() {
+        launch_begins(slot, generation);
+        return (Some(CountedLaunch(slot)), None);
+    }
+    (None, entry.makes_records().then(others_under_way::begins))
 }
 
 /// The low bits of a slot's `launch_count`: the index of the thread's count, [`COUNTS_LEN`] for [`SHARED`].
 const INDEX_BITS: u32 = 6;
 const INDEX: u32 = (1 << INDEX_BITS) - 1;
 
-/// The thread's count. The slot has its index, and the session's generation in the bits above. In another
-/// generation (a forked child, or another session) the thread takes a count anew.
+/// The index of the thread's count. The slot has it, and the session's generation in the bits above. In
+/// another generation (a forked child, or another session) the thread takes a count anew.
 #[inline(always)]
-fn count_of(slot: &Slot, generation: u32) -> &'static AtomicU32 {
+fn own_index(slot: &Slot, generation: u32) -> Option<u32> {
     let known = CudaSlot::of(slot).launch_count.get();
     let index = known & INDEX;
-    let index = if known == word(generation, index) { index } else { take(slot, generation) };
-    count_at(index)
-}
-
-#[inline(always)]
-fn count_at(index: u32) -> &'static AtomicU32 {
-    &COUNTS.get(index as usize).unwrap_or(&SHARED).0
+    (known == word(generation, index)).then_some(index)
 }
 
 #[inline(always)]
@@ -155,47 +139,37 @@ fn take(slot: &Slot, generation: u32) -> u32 {
     index
 }
 
-impl CountedLaunch {
-    #[inline(always)]
-    fn is_shared(&self) -> bool {
-        ptr::eq(self.0, &raw const SHARED.0)
+fn add(index: u32) {
+    match COUNTS.get(index as usize) {
+        Some(own) => own.0.store(1, Ordering::Relaxed),
+        None => _ = SHARED.0.fetch_add(1, Ordering::Relaxed),
     }
+}
 
-    #[inline(always)]
-    fn add(&self) {
-        if self.is_shared() {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.0.store(1, Ordering::Relaxed);
-        }
+// SYNC: Release: callbacks that are enabled from now on come after the launch.
+#[inline(always)]
+fn remove(index: u32) {
+    match COUNTS.get(index as usize) {
+        Some(own) => own.0.store(0, Ordering::Release),
+        None => _ = SHARED.0.fetch_sub(1, Ordering::Release),
     }
+}
 
-    // SYNC: Release: callbacks that are enabled from now on come after the launch.
-    #[inline(always)]
-    fn remove(&self) {
-        if self.is_shared() {
-            self.0.fetch_sub(1, Ordering::Release);
-        } else {
-            self.0.store(0, Ordering::Release);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait(&self) {
-        wait_until_open(
-            || is_closed().load(Ordering::Acquire),
-            |is_counted| {
-                if is_counted {
-                    self.add()
-                } else {
-                    self.remove()
-                }
-                compiler_fence(Ordering::SeqCst);
-            },
-            || is_closed().store(false, Ordering::Release),
-        );
-    }
+#[cold]
+#[inline(never)]
+fn wait(index: u32) {
+    wait_until_open(
+        || is_closed().load(Ordering::Acquire),
+        |is_counted| {
+            if is_counted {
+                add(index);
+            } else {
+                remove(index);
+            }
+            compiler_fence(Ordering::SeqCst);
+        },
+        || is_closed().store(false, Ordering::Release),
+    );
 }
 
 /// A counted call waits for as long as none may begin, a second at most. `count`: counts it, or not.
@@ -218,13 +192,6 @@ pub(super) fn wait_until_open(is_closed: impl Fn() -> bool, count: impl Fn(bool)
     }
 }
 
-impl Drop for CountedLaunch {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.remove();
-    }
-}
-
 /// While it lives, new launches wait, a second at most. None was under way as it closed if
 /// [`Closed::is_quiet`].
 pub struct Closed {
@@ -238,7 +205,7 @@ pub fn close(patience_ns: u64) -> Closed {
     let has_barrier = system::register_barrier();
     let deadline_ns = clock::monotonic_ns() + patience_ns;
     is_closed().store(true, Ordering::SeqCst);
-    // SYNC: pairs with the fence in `begins`.
+    // SYNC: pairs with the fence in `launch_begins`.
     if !(has_barrier && system::barrier_on_all_threads()) {
         system::sleep_ns(STORES_ARE_SEEN_NS);
     }
@@ -274,13 +241,22 @@ mod tests {
 
     use super::*;
 
+    /// As a paused launch does.
+    fn launch_begins_here(generation: u32) {
+        with(|slot| {
+            if !launch_begins_on_own(slot, generation) {
+                launch_begins(slot, generation);
+            }
+        });
+    }
+
     /// The counts are the process's, so one test covers all cases in order.
     #[test]
     fn launches_and_the_moment_without_them_exclude_each_other() {
         begin_session();
-        let launch = with(|slot| begins(slot, 1));
+        launch_begins_here(1);
         assert!(!close(1_000_000).is_quiet, "a launch is under way");
-        drop(launch);
+        with(launch_ended);
         assert!(close(0).is_quiet, "and launches may begin again after either");
         // Each with a count of its own, and then all but one with the shared one.
         for taken in [0, COUNTS_LEN as u32 - 1] {
@@ -291,11 +267,7 @@ mod tests {
                 for _ in 0..3 {
                     scope.spawn(|| {
                         while !is_over.load(Ordering::Relaxed) {
-                            with(|slot| {
-                                if !launch_begins_on_own(slot, 1) {
-                                    launch_begins(slot, 1);
-                                }
-                            });
+                            launch_begins_here(1);
                             if is_exclusive.load(Ordering::SeqCst) {
                                 had_begun.store(true, Ordering::Relaxed);
                             }
@@ -320,7 +292,8 @@ mod tests {
         }
         assert_eq!(launches_that_began_in_a_quiet_moment(), 0);
         core::mem::forget(close(0));
-        with(|slot| drop(begins(slot, 2)));
+        launch_begins_here(2);
+        with(launch_ended);
         assert!(!is_closed().load(Ordering::Relaxed), "a launch opens what its owner has left");
     }
 
@@ -346,11 +319,7 @@ mod tests {
                     if is_last.load(Ordering::Relaxed) {
                         break;
                     }
-                    with(|slot| {
-                        if !launch_begins_on_own(slot, 1) {
-                            launch_begins(slot, 1);
-                        }
-                    });
+                    launch_begins_here(1);
                     begun.store(number, Ordering::Release);
                     wait_for(&over, number);
                     with(launch_ended);
