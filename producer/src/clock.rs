@@ -54,14 +54,14 @@ pub fn now_if(is_read: bool) -> u64 {
     if is_read { without_counter() } else { 0 }
 }
 
-/// Whether ticks are those of the processor's counter.
+/// Whether ticks are known to be those of the processor's counter.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn has_counter() -> bool {
     fork::of_process().clock_kind.load(Ordering::Relaxed) == tick::INVARIANT_TSC
 }
 
-/// [`now`], where there is a counter.
+/// [`now`], to be called only if [`has_counter`].
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn counter() -> u64 {
@@ -69,7 +69,7 @@ pub fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// [`now_if`], where there is a counter.
+/// [`now_if`], likewise.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn counter_if(is_read: bool) -> u64 {

@@ -363,15 +363,15 @@ pub fn yield_now() {
     unsafe { call(libc::SYS_sched_yield, [0; 6]) };
 }
 
-/// Whether a filter checks the thread's system calls. It may end the process for a call that it does not
-/// know.
+/// Whether a seccomp filter checks the thread's system calls; also true where the kernel does not answer. A
+/// filter may end the process at a call that it does not allow.
 pub fn is_filtered() -> bool {
-    // SAFETY: asks for a number. A filter that refuses the question is one.
+    // SAFETY: asks for a number.
     unsafe { prctl(libc::PR_GET_SECCOMP, [0; 4]) != 0 }
 }
 
-/// Registers the process for [`barrier_on_all_threads`]; false where the kernel cannot or may not. Takes
-/// milliseconds in a process with threads.
+/// Registers the process for [`barrier_on_all_threads`]; false where the kernel has no such call, and not
+/// tried where a filter checks calls. Takes milliseconds in a process with threads.
 pub fn register_barrier() -> bool {
     !is_filtered() && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
 }

@@ -83,7 +83,7 @@ pub struct Slot {
     /// The id of the thread's own definition.
     thread: Shared<u32>,
     waited: WaitedSoFar,
-    /// What the hook under way keeps for its end, as the layer above knows.
+    /// What the hook under way keeps until its end: the layer above knows what.
     pub kept: Shared<u64>,
     callbacks: Shared<Option<&'static Callbacks>>,
 }
@@ -166,7 +166,7 @@ impl Slot {
         Some(Inside(self))
     }
 
-    /// Gives back an [`Inside`] that was forgotten.
+    /// Makes an [`Inside`] anew that was passed to `mem::forget`.
     #[inline(always)]
     pub fn inside_again(&self) -> Inside<'_> {
         Inside(self)
@@ -215,7 +215,7 @@ impl Slot {
         self.calls.get() == SAMPLE_EVERY - 1
     }
 
-    /// Whether [`Slot::samples_cost`] has said so of the call under way.
+    /// Whether [`Slot::samples_cost`] has said so of the call under way. Only after it.
     #[inline(always)]
     pub fn is_sampled(&self) -> bool {
         self.calls.get() == 0
@@ -278,9 +278,9 @@ impl Slot {
         }
     }
 
-    /// Counts a launch that the session passes over, paused; false if the thread has no ring. No locked
-    /// instruction: a core would wait there until its stores are done, those of the driver to the device
-    /// among them.
+    /// Counts a launch that the session passes over, paused. False, and nothing is counted, if the thread has
+    /// no ring or has not caught up. No locked instruction: a core would wait there until its stores are
+    /// done, those of the driver to the device among them.
     #[inline(always)]
     pub fn count_paused_launch(&self) -> bool {
         let header = self.caught_up_header();
@@ -290,11 +290,11 @@ impl Slot {
         header.is_some()
     }
 
-    /// The same for a thread without a ring.
+    /// Counts such a launch in the session's counter, for a thread that has no ring or has not caught up.
     pub fn count_paused_launch_without_ring(&self, session: &'static Session) {
         session.count(Counter::PausedLaunches, 1);
-        // Takes a ring for the thread's next launches, if there is one to have; at two of `SAMPLE_EVERY`
-        // calls, since it takes long to find that there is none. It waits for none.
+        // Makes the thread ready for its next launches; only where `calls` is 0 or 1 (a thread's first launch
+        // has 1), since it takes long to find that there is no ring. It does not wait for space in one.
         if self.calls.get() <= 1 && session.is_current() && self.attach(session, role::PROGRAM) {
             self.begin(session);
         }

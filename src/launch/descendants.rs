@@ -229,8 +229,8 @@ impl Scanner {
     fn lacks_the_variable(&self, pid: u32) -> bool {
         let has_command_before = has_command(pid);
         match environment(pid) {
-            // It is empty also in the midst of an exec, and as the process ends. The command line is empty
-            // then too, so the answer counts only if there was one before and after.
+            // An environment is empty also in the midst of an exec, and as the process ends; but then the
+            // command line is empty too. So it is believed only if there was a command line before and after.
             Some(environment) if environment.is_empty() => {
                 has_command_before && has_command(pid) && !self.variable.is_empty()
             }

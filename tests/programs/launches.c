@@ -1,6 +1,6 @@
-/* launches THREADS: each of so many threads, which all live until the last one has launched, makes 200 launches by each
-   of the driver's functions that launch, and one by each that fails. Prints how many succeeded, and how many failed
-   otherwise than they should. */
+/* launches THREADS: each of so many threads, 64 at most, which all live until the last one has launched, makes 200
+   launches by each of the driver's six launching functions, and then one by each that is to fail. Prints how many
+   succeeded, and how many results were not as expected. */
 #include "driver.h"
 #include "launches.h"
 #include <pthread.h>

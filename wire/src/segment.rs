@@ -121,8 +121,9 @@ pub struct RingHeader {
 
     /// The consumer's cache line, but for the next field.
     pub tail: AtomicU64,
-    /// Launches that were not recorded because the session was paused. Only the owning thread writes this.
-    /// The owner's line is full, and during a pause the consumer rarely writes this one.
+    /// Launches that were not recorded because the session was paused. Only the owning thread writes this
+    /// field. It is on the consumer's line because the owner's is full; during a pause the consumer rarely
+    /// writes to its line.
     pub paused_launches: AtomicU64,
     pad3: [AtomicU64; 6],
 }

@@ -67,8 +67,8 @@ pub struct State {
     pub can_prepare: bool,
     /// Whether a guest has kinds of node records on.
     pub guest_wants_nodes: bool,
-    /// Whether some executable graph was made without the kind: CUPTI would crash if the kind were switched
-    /// on. Stays set for the rest of the process.
+    /// Whether some executable graph was, or may have been, made without the kind: CUPTI would crash if the
+    /// kind were switched on. Stays set for the rest of the process.
     pub is_unprepared: bool,
     /// Number of re-probes in this session.
     pub reprobes: u8,

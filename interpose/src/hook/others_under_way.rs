@@ -74,8 +74,8 @@ impl Drop for CountedCall {
     }
 }
 
-/// While it lives, new calls wait, a second at most. None was under way as it closed if
-/// [`OthersClosed::is_quiet`].
+/// While it lives, new calls wait, each a second at most. All that were under way had returned as it was made
+/// if [`OthersClosed::is_quiet`].
 pub struct OthersClosed {
     pub is_quiet: bool,
 }
@@ -103,7 +103,7 @@ pub fn close() -> OthersClosed {
 }
 
 impl OthersClosed {
-    /// Whether calls still wait: not if this took a second.
+    /// Whether new calls are still made to wait: not if one has waited for a second.
     pub fn are_held(&self) -> bool {
         COUNT.load(Ordering::Relaxed) & CLOSED != 0
     }

@@ -1,15 +1,15 @@
 //! Launches of kernels under way, counted while CUPTI does not call back at them yet.
 //!
-//! In a session that begins paused the callbacks go on later
-//! ([`launch_callbacks`](crate::cupti::launch_callbacks)), at a moment without a launch. A launch that comes
-//! in that moment waits. From then on none is counted
+//! In a session that begins paused the callbacks are turned on later
+//! ([`launch_callbacks`](crate::cupti::launch_callbacks)), while no launch is under way. Launches that come
+//! meanwhile wait. Afterwards launches are no longer counted here
 //! ([`HookState::counts_under_way`](gputrace_producer::hook_state::HookState::counts_under_way)).
 //!
 //! Launches are far more frequent than that moment, so each pays as little as can be: it stores to a cache
 //! line of its own thread, and then reads whether it must wait. No locked instruction keeps the two in order,
 //! since the core would wait there until all its stores are done. Instead [`close`] has all threads pass a
-//! barrier: after it, `close` sees a thread's launch, or the thread sees that it must wait. Where the kernel
-//! gives no barrier, `close` sleeps for far longer than a store takes until it is seen.
+//! barrier: after it, `close` sees a thread's launch, or the thread sees that it must wait. Where there is no
+//! barrier to be had, `close` sleeps for far longer than a store takes until it is seen.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
@@ -54,8 +54,8 @@ pub fn begin_session() {
 }
 
 /// To be called before a launch of the session of this generation, where [`launch_begins_on_own`] is not
-/// enough. It may wait. A launch stays counted until [`launch_ended`]; if its thread ends within it, or
-/// leaves it by `longjmp`, the first start waits for it in vain, and says so.
+/// enough. It may wait. A launch stays counted until [`launch_ended`]. If that is never called, as its thread
+/// ends within it or leaves it by `longjmp`, [`close`] waits for it in vain.
 pub fn launch_begins(slot: &Slot, generation: u32) {
     let vendor = CudaSlot::of(slot);
     let index = own_index(slot, generation).unwrap_or_else(|| take(slot, generation));
@@ -69,7 +69,8 @@ pub fn launch_begins(slot: &Slot, generation: u32) {
     }
 }
 
-/// The same for a thread with a count of its own, if it need not wait. Otherwise false.
+/// Counts a launch of a thread that has a count of its own. False if the launch may not begin yet, though it
+/// may be counted already: then [`launch_begins`] is to be called.
 #[inline(always)]
 pub fn launch_begins_on_own(slot: &Slot, generation: u32) -> bool {
     let Some(index) = own_index(slot, generation) else { return false };
@@ -89,7 +90,7 @@ pub fn launch_ended(slot: &Slot) {
     }
 }
 
-/// A launch is under way for as long as this lives, also where its thread ends within it.
+/// A launch is counted for as long as this lives, and no longer where its thread unwinds out of it to end.
 pub struct CountedLaunch<'s>(&'s Slot);
 
 impl Drop for CountedLaunch<'_> {
@@ -98,7 +99,7 @@ impl Drop for CountedLaunch<'_> {
     }
 }
 
-/// Counts any call before it is made. Both are `None` if its work makes no device records.
+/// Counts a call before it is made, if its work makes device records; otherwise both are `None`.
 #[cold]
 #[inline(never)]
 pub fn call_begins<'s>(
@@ -192,8 +193,8 @@ pub(super) fn wait_until_open(is_closed: impl Fn() -> bool, count: impl Fn(bool)
     }
 }
 
-/// While it lives, new launches wait, a second at most. None was under way as it closed if
-/// [`Closed::is_quiet`].
+/// While it lives, new launches wait, each a second at most. All that were under way had returned as it was
+/// made if [`Closed::is_quiet`].
 pub struct Closed {
     pub is_quiet: bool,
 }
@@ -205,7 +206,7 @@ pub fn close(patience_ns: u64) -> Closed {
     let has_barrier = system::register_barrier();
     let deadline_ns = clock::monotonic_ns() + patience_ns;
     is_closed().store(true, Ordering::SeqCst);
-    // SYNC: pairs with the fence in `launch_begins`.
+    // SYNC: pairs with the fences where launches begin.
     if !(has_barrier && system::barrier_on_all_threads()) {
         system::sleep_ns(STORES_ARE_SEEN_NS);
     }
@@ -220,7 +221,7 @@ pub fn close(patience_ns: u64) -> Closed {
 }
 
 impl Closed {
-    /// Whether launches still wait: not if this took a second.
+    /// Whether new launches are still made to wait: not if one has waited for a second.
     pub fn are_held(&self) -> bool {
         is_closed().load(Ordering::Relaxed)
     }
