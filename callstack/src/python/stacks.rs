@@ -124,9 +124,9 @@ pub fn hash_inside<M: Memory>(
 }
 
 /// A fingerprint of the frames that [`hash_inside`] hashes, as they are now. If two fingerprints are equal,
-/// so are the hashes. 0 if there are no frames. `seen` and `last` are the calling thread's. A function of its
-/// own, so that the loop over the frames has the registers.
-#[inline(never)]
+/// so are the hashes. 0 if there are no frames. `seen` and `last` are the calling thread's. Inlined: a launch
+/// with 30 frames then runs 1 467 instructions instead of 1 560 (`scripts/bench-hook-lines`).
+#[inline(always)]
 pub fn fingerprint_inside<M: Memory>(
     memory: &M,
     layout: &Layout,
