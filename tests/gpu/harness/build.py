@@ -139,6 +139,7 @@ PARTS = {
     "cupti_user": lambda b: b.c("cupti_user", PROGRAMS / "cupti_user.c"),
     "cupti_user_linked": lambda b: b.cupti_program("cupti_user_linked"),
     "cupti_library_host": lambda b: b.c("cupti_library_host", PROGRAMS / "cupti_library_host.c"),
+    "hook_bypass": lambda b: b.shared_library("hook_bypass", "hook_bypass.c"),
     "injection": lambda b: b.c("injection", PROGRAMS / "injection.c", "-shared", "-fPIC", suffix=".so"),
     "occupancy_shim": lambda b: b.shared_library("occupancy_shim", "occupancy_shim.c"),
     "crash_trace": lambda b: b.shared_library("crash_trace", "crash_trace.c"),

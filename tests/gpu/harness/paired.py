@@ -70,15 +70,20 @@ def of_process(blocks, base):
     return found
 
 
+def weighted(each):
+    """The mean of processes' (figure, half of its 95 % interval), by their intervals, and the half of its own. Where processes differ by more than their
+    intervals explain, it is wider by that (Birge's ratio)."""
+    weights = [1 / half**2 for _, half in each]
+    mean = sum(weight * figure for weight, (figure, _) in zip(weights, each)) / sum(weights)
+    excess = math.sqrt(sum(weight * (figure - mean) ** 2 for weight, (figure, _) in zip(weights, each)) / max(1, len(each) - 1))
+    return mean, math.sqrt(1 / sum(weights)) * max(1.0, T_STRETCHES * excess)
+
+
 def pooled(processes):
-    """By state: the effect as a ratio, its 95 % interval, and how many processes it is of. Where processes differ by more than their own errors
-    explain, the interval is wider by that (Birge's ratio)."""
+    """By state: the effect as a ratio, its 95 % interval, and how many processes it is of."""
     found = {}
     for state in {state for process in processes for state in process}:
-        each = [process[state] for process in processes if state in process]
-        weights = [1 / max(error, 1e-9) ** 2 for _, error in each]
-        mean = sum(weight * effect for weight, (effect, _) in zip(weights, each)) / sum(weights)
-        excess = sum(weight * (effect - mean) ** 2 for weight, (effect, _) in zip(weights, each)) / max(1, len(each) - 1)
-        half = T_STRETCHES * math.sqrt(1 / sum(weights)) * max(1.0, math.sqrt(excess))
+        each = [(effect, T_STRETCHES * max(error, 1e-9)) for effect, error in (process[state] for process in processes if state in process)]
+        mean, half = weighted(each)
         found[state] = {"ratio": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half), "processes": len(each)}
     return found

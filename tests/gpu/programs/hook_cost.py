@@ -1,26 +1,36 @@
-"""Steps of a workload of in_process.py for some seconds, as hook_cost of scripts/gpu-test measures a hook in it.
+"""Steps of a workload of in_process.py for some seconds, in which hook_cost of scripts/gpu-test measures a hook.
 
-    hook_cost.py WORKLOAD SECONDS FOLDER
+    hook_cost.py WORKLOAD SECONDS FOLDER [BYPASS]
 
 Touches FOLDER/ready once it is warm, and waits for FOLDER/go: processes that are compared load PyTorch at the same time, and work one
-after the other. Prints STEPS and the number of steps and their mean time in microseconds.
+after the other. With BYPASS, the library of hook_bypass.c, some launches go past the hook by chance, and it prints SEEN, a hook's ns as the program
+sees it, the half of the 95 % interval, by how many launches that is known, how many there were, and the median ns from one to the next.
 """
+import statistics
 import sys
 import time
 from pathlib import Path
 
-workload, seconds, folder = sys.argv[1], float(sys.argv[2]), Path(sys.argv[3])
+workload, seconds, folder, library = sys.argv[1], float(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:]
 sys.argv = ["in_process.py", workload]
+import hook_bypass  # noqa: E402
 import in_process  # noqa: E402
 
-step, warm_up = {"llama": in_process.llama}.get(workload, in_process.of_torch_bench)()
+step, warm_up = {"llama": in_process.llama, "tiny": in_process.tiny}.get(workload, in_process.of_torch_bench)()
 for _ in range(warm_up):
     step()
 (folder / "ready").touch()
 while not (folder / "go").exists():
     time.sleep(0.01)
-begin, steps = time.monotonic(), 0
+bypass = hook_bypass.HookBypass.of_this_process(library[0]) if library else None
+if bypass:
+    bypass.switch(True)
+begin = time.monotonic()
 while time.monotonic() < begin + seconds:
     step()
-    steps += 1
-print("STEPS", steps, round((time.monotonic() - begin) / steps * 1e6, 1), flush=True)
+if bypass:
+    bypass.switch(False)
+    samples, ticks_per_ns = bypass.samples(), bypass.ticks_per_ns()
+    ticks, half, known = hook_bypass.cost(samples)
+    apart = statistics.median(ticks for ticks, _, _ in samples)
+    print("SEEN", *(round(number / ticks_per_ns, 1) for number in (ticks, half)), known, len(samples), round(apart / ticks_per_ns), flush=True)

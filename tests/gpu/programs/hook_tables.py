@@ -1,4 +1,4 @@
-"""Takes gputrace's hooks out of this process, and puts them back: what calls cost without them, in the same process.
+"""Takes gputrace's hooks out of this process and puts them back, or puts other functions in their places: what calls cost without them, in the same process.
 
 Libraries such as the CUDA runtime keep the addresses of driver functions that they looked up, in memory of their own. Wherever such a word has the
 address of a hook, it gets that of the driver's own function. Words of the heap and of libraries that come later keep the hooks.
@@ -60,6 +60,7 @@ class HookTables:
             return of_it, exported(of_it[0][4], of_it[0][0])
 
         (own, hooks), (_, driver) = library("libgputrace.so"), library("libcuda.so")
+        self.hooks, self.driver = hooks, driver
         code = [region for region in own if "x" in region[2]]
         low, high = code[0][0], code[-1][1]
         originals = {address: driver[name] for name, address in hooks.items() if name.startswith("cu") and name in driver}
@@ -78,3 +79,10 @@ class HookTables:
     def take_out(self, are_out):
         for place, hook, original in self.words:
             ctypes.c_uint64.from_address(place).value = original if are_out else hook
+
+    def replace(self, others):
+        """Puts other functions where libraries have hooks, {hook: other}, until `take_out` is called. Returns how many words it changed."""
+        found = [(place, others[hook]) for place, hook, _ in self.words if hook in others]
+        for place, other in found:
+            ctypes.c_uint64.from_address(place).value = other
+        return len(found)

@@ -1,43 +1,44 @@
-"""What a hook costs in a real program, an eager Llama decode: hooks' own sampled time, without stacks, with Python's, with native ones.
+"""What a hook costs in a real program, an eager Llama decode, without stacks, with Python's, with native ones: by the hooks' own samples, and as the
+program sees it, in a process of its own by launches that go past the hook by chance.
 
 With --beside FILE, another gputrace is measured in turn with the one under test, on the same machine.
 """
 
 import json
-import os
 import statistics
 import subprocess
 import time
 from pathlib import Path
 
+from .. import paired
 from ..build import PROGRAMS
 
 SETTINGS = {"without stacks": "none", "python": "python", "native": "python,native"}
+BY_SAMPLES, AS_SEEN = "by samples", "as the program sees it"
 SECONDS = 6
 ROUNDS = 2
 READY_LIMIT_S = 120
 
 
 class Measured:
-    """A process that is warm and waits for its turn."""
+    """A process that is warm and waits for its turn; with a library it measures what the program sees."""
 
-    def __init__(self, bench, name, gputrace, stacks):
+    def __init__(self, bench, name, gputrace, stacks, library):
         self.folder = bench.scratch / "hook_cost" / name
         self.folder.mkdir(parents=True)
         log = bench.log(name)
         log.parent.mkdir(parents=True, exist_ok=True)
         command = [gputrace, "run", "--device-times", "off", "--stacks", stacks, "-o", self.folder / "out", "--",
-                   bench.python, PROGRAMS / "hook_cost.py", "llama", SECONDS, self.folder]
+                   bench.python, PROGRAMS / "hook_cost.py", "llama", SECONDS, self.folder, *([library] if library else [])]
         with open(log.with_suffix(".out"), "wb") as out, open(log.with_suffix(".err"), "wb") as err:
-            self.child = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                                          cwd=PROGRAMS, env={**os.environ, "GPUTRACE_STEPS_OUT": "1"})
-        self.gputrace, self.err = gputrace, log.with_suffix(".err")
+            self.child = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=PROGRAMS)
+        self.gputrace, self.library, self.out, self.err = gputrace, library, log.with_suffix(".out"), log.with_suffix(".err")
 
     def is_ready(self):
         return (self.folder / "ready").exists()
 
     def measure(self):
-        """The mean cost of a hook in ns; None where the program failed."""
+        """(ns, half of the 95 % interval, text) of a hook; None where the program failed. The mean of samples has no interval, which is a half of 0."""
         (self.folder / "go").touch()
         try:
             code = self.child.wait(SECONDS + 60)
@@ -46,33 +47,50 @@ class Measured:
             return None
         if code != 0:
             return None
+        if self.library:
+            seen = [line.split()[1:] for line in self.out.read_text(errors="replace").splitlines() if line.startswith("SEEN ")]
+            if not seen:
+                return None
+            ns, half, known, launches, apart_ns = map(float, seen[0])
+            return ns, half, f"{ns:.0f} ± {half:.0f} ns, by {known:.0f} of {launches:.0f} launches, {apart_ns / 1e3:.1f} us apart"
         report = subprocess.run([self.gputrace, "report", "--json", self.folder / "out"], capture_output=True, text=True, check=False)
         costs = [process["hook_cost_ns"] for process in json.loads(report.stdout)["processes"] if process["hook_cost_ns"]]
-        return max(costs, default=None)
+        return (max(costs), 0, f"{max(costs)} ns") if costs else None
 
 
 def run(bench):
     tools = {"tested": bench.gputrace}
     if bench.beside:
         tools["beside"] = Path(bench.beside)
+    library = bench.programs.get("hook_bypass")
+    if not library:
+        bench.row("hook_bypass", "FAIL", "the library was not built")
+    ways = {BY_SAMPLES: None, **({AS_SEEN: library} if library else {})}
     found = {}
     for of_round in range(1 if bench.quick else ROUNDS):
-        waiting = [(setting, tool, Measured(bench, f"{tool}-{setting.replace(' ', '-')}-{of_round}", tools[tool], stacks))
-                   for setting, stacks in SETTINGS.items() for tool in tools]
+        waiting = [(setting, way, tool, Measured(bench, f"{tool}-{setting}-{way}-{of_round}".replace(" ", "-"), tools[tool], stacks, ways[way]))
+                   for setting, stacks in SETTINGS.items() for way in ways for tool in tools]
         until = time.monotonic() + READY_LIMIT_S
-        while time.monotonic() < until and not all(one.is_ready() or one.child.poll() is not None for _, _, one in waiting):
+        while time.monotonic() < until and not all(one.is_ready() or one.child.poll() is not None for *_, one in waiting):
             time.sleep(0.1)
-        for setting, tool, one in waiting:
+        for setting, way, tool, one in waiting:
             cost = one.measure()
-            bench.row(f"{tool}, {setting}, {of_round}", "INFO" if cost else "FAIL", f"{cost} ns a hook" if cost else one.err.read_text(errors="replace")[-300:])
+            bench.row(f"{tool}, {setting}, {way}, {of_round}", "INFO" if cost else "FAIL", cost[2] if cost else one.err.read_text(errors="replace")[-300:])
             if cost:
-                found.setdefault((setting, tool), []).append(cost)
-            for line in one.err.read_text(errors="replace").splitlines():
-                if line.startswith("STEPS"):
-                    bench.row(f"{tool}, {setting}, steps", "INFO", line)
+                found.setdefault((setting, way, tool), []).append(cost[:2])
     for setting in SETTINGS:
-        medians = {tool: statistics.median(found[setting, tool]) for tool in tools if (setting, tool) in found}
-        detail = ", ".join(f"{tool} {median:.0f} ns" for tool, median in medians.items())
-        if len(medians) == 2:
-            detail += f", ratio {medians['tested'] / medians['beside']:.2f}"
-        bench.row(setting, "INFO" if medians else "FAIL", detail or "no figure")
+        for way in ways:
+            costs = {tool: together(found[setting, way, tool]) for tool in tools if (setting, way, tool) in found}
+            bench.row(f"{setting}, {way}", "INFO" if costs else "FAIL", compared(costs) or "no figure")
+
+
+def together(costs):
+    """Of several processes: (ns, half), by their intervals if they have any, or else the median."""
+    return paired.weighted(costs) if all(half for _, half in costs) else (statistics.median(ns for ns, _ in costs), 0)
+
+
+def compared(costs):
+    text = ", ".join(f"{tool} {ns:.0f} ns" + f" ± {half:.0f}" * (half > 0) for tool, (ns, half) in costs.items())
+    if len(costs) == 2 and all(ns > half for ns, half in costs.values()):
+        text += f", ratio {costs['tested'][0] / costs['beside'][0]:.2f}"
+    return text

@@ -1,0 +1,102 @@
+"""Whether hook_bypass finds what a hook costs: of made times of launches, and of a made hook that takes a microsecond more than its driver, or no time.
+
+    python3 -m harness.hook_bypass_synthetic FOLDER       in tests/gpu; needs gcc
+"""
+
+import ctypes
+import random
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+GPU_TESTS = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(GPU_TESTS / "programs"))
+
+import hook_bypass  # noqa: E402
+
+LAUNCHES, KERNELS = 60_000, 7
+MADE = """
+#include <time.h>
+typedef int launch_t(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void *, void *);
+static double now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1e9 + now.tv_nsec;
+}
+static void work(double ns) {
+    for (double from = now_ns(); now_ns() - from < ns;)
+        ;
+}
+int driver() { work(1000); return 0; }
+int hook() { work(1000); return driver(); }
+// Kernels take turns, and the program does more after some of them than after others.
+void launches(launch_t *launch, long count) {
+    for (long at = 0; at < count; at++) {
+        launch((void *)(4096 + 64 * (at %% %d)), 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
+        work(500 * (at %% %d));
+    }
+}
+""" % (KERNELS, KERNELS)
+# Of made times: launches 10 to 40 us apart, as a layer's are, on a machine whose speed changes by 5 % each 50 launches, and some take three times as long.
+SEEDS, PLANTED, PLACES = 12, 300, 60
+SPEED_CHANGE, SPEED_LEAST, SPEED_MOST, NOISE, LONG_SHARE, LONG = 0.05, 0.7, 1.5, 0.08, 0.03, 3
+
+
+def made_samples(seed):
+    """Samples, and what a hook costs in them: more where the machine is slow."""
+    draw, speed, samples, speeds = random.Random(seed), 1.0, [], []
+    apart = [draw.uniform(10_000, 40_000) for _ in range(PLACES)]
+    for at in range(LAUNCHES):
+        if at % 50 == 0:
+            speed = min(max(speed * draw.uniform(1 - SPEED_CHANGE, 1 + SPEED_CHANGE), SPEED_LEAST), SPEED_MOST)
+        is_bypassed = draw.random() < 0.25
+        time = (apart[at % PLACES] + (0 if is_bypassed else PLANTED)) * speed * draw.lognormvariate(0, NOISE) * (LONG if draw.random() < LONG_SHARE else 1)
+        samples.append((int(time), at % PLACES, int(is_bypassed)))
+        speeds.append(speed)
+    return samples, PLANTED * statistics.fmean(speeds)
+
+
+def check_made_samples():
+    halves, errors = [], []
+    for seed in range(SEEDS):
+        samples, planted = made_samples(seed)
+        ticks, half, _ = hook_bypass.cost(samples)
+        halves.append(half)
+        errors.append(ticks - planted)
+    contained = sum(abs(error) <= half for error, half in zip(errors, halves))
+    mean, half = statistics.fmean(errors), statistics.fmean(halves)
+    print(f"made samples: ± {half:.0f}, {contained} of {SEEDS} intervals contain the planted cost of some {PLANTED}, mean error {mean:+.1f}")
+    assert contained >= SEEDS - 2 and abs(mean) < half / SEEDS**0.5, (contained, mean, half)
+    # Without regard to the machine's speed they are ±130, and without regard to histories ±250.
+    assert 20 < half < 90, half
+
+
+def compiled(source, folder, name):
+    library = folder / name
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", source, "-o", library], check=True)
+    return library
+
+
+def check_made_hooks(folder):
+    source = folder / "made.c"
+    source.write_text(MADE, encoding="utf-8")
+    made = ctypes.CDLL(str(compiled(source, folder, "made.so")))
+    hook, driver = (ctypes.cast(function, ctypes.c_void_p).value for function in (made.hook, made.driver))
+    for name, way, least, most in (("a hook of 1 us", (hook, driver), 990, 1200), ("no hook", (driver, driver), -10, 10)):
+        # A library of its own has counts of its own.
+        bypass = hook_bypass.HookBypass(compiled(GPU_TESTS / "hook_bypass.c", folder, f"bypass{least}.so"), way, way)
+        bypass.switch(True)
+        made.launches(bypass.library.hook_or_bypass, ctypes.c_long(LAUNCHES))
+        bypass.switch(False)
+        samples, ticks_per_ns = bypass.samples(), bypass.ticks_per_ns()
+        ticks, half, known = hook_bypass.cost(samples)
+        ns, half, share = ticks / ticks_per_ns, half / ticks_per_ns, statistics.fmean(sample[2] for sample in samples)
+        print(f"{name}: {ns:.0f} ± {half:.1f} ns, by {known} launches, {share:.1%} of them past the hook")
+        assert len(samples) == LAUNCHES - 1 and known > 0.99 * LAUNCHES and 0.24 < share < 0.26, (len(samples), known, share)
+        # The machine may be busy: what its noise explains is no error.
+        assert least - half < ns < most + half and 0 < half < 100, (ns, half)
+
+
+check_made_samples()
+check_made_hooks(Path(sys.argv[1]))

@@ -1,0 +1,91 @@
+// Measures what a hook costs as the program sees it. These functions stand where libraries of a process call the driver's launching functions. Each
+// launch goes to gputrace's hook or, by chance, past it to the driver, and the time until the same thread's next launch is noted: what a hook makes
+// slower after it has returned, up to there, is in that time too. hook_tables.py puts the functions in place, hook_bypass.py compares the times.
+//
+// A hook that has not seen each launch predicts the next stack less often (callstack/src/recent.rs), so it costs less in a program that is only traced,
+// above all with native stacks. To choose for many launches at once would change that, but lets a shared machine's changes of speed into the difference:
+// five times the interval. Launches past the hook are in no trace.
+//
+// For x86-64 with an invariant time-stamp counter, and for cuLaunchKernel and cuLaunchKernelEx alone.
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <x86intrin.h>
+
+// Later samples are not noted.
+enum { SAMPLES_MAX = 1 << 23, HOOKED_FOR_EACH_BYPASSED = 3 };
+
+struct sample {
+    uint32_t ticks;       // from a launch to the thread's next one; 0 if it is not written yet
+    uint32_t history;     // which kernels were launched: this one, and seven before it
+    uint32_t is_bypassed; // whether the launch went past the hook
+};
+
+typedef int launch_t(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void *, void *);
+typedef int launch_ex_t(void *, void *, void *, void *);
+
+// The hook and the driver's own function, in this order.
+static launch_t *launch[2];
+static launch_ex_t *launch_ex[2];
+static struct sample *samples;
+static uint32_t count, is_sampling;
+
+static __thread uint64_t last_ticks, chance, kernels;
+static __thread uint32_t last_history, last_is_bypassed;
+
+// Notes the time since the thread's last launch. Returns whether this one goes past the hook.
+static inline unsigned bypasses(void *function) {
+    uint64_t now = __rdtsc();
+    if (!__atomic_load_n(&is_sampling, __ATOMIC_RELAXED)) {
+        last_ticks = 0;
+        return 0;
+    }
+    if (last_ticks && now - last_ticks < UINT32_MAX) {
+        uint32_t at = __atomic_fetch_add(&count, 1, __ATOMIC_RELAXED);
+        if (at < SAMPLES_MAX)
+            samples[at] = (struct sample){(uint32_t)(now - last_ticks), last_history, last_is_bypassed};
+    }
+    // Xorshift.
+    chance = chance ? chance : now | 1;
+    chance ^= chance << 13, chance ^= chance >> 7, chance ^= chance << 17;
+    last_is_bypassed = (chance >> 40) % (HOOKED_FOR_EACH_BYPASSED + 1) == 0;
+    kernels = kernels << 8 | (uint8_t)((uintptr_t)function * 0x9e3779b97f4a7c15u >> 56);
+    last_history = (uint32_t)(kernels * 0x9e3779b97f4a7c15u >> 32);
+    last_ticks = now;
+    return last_is_bypassed;
+}
+
+int hook_or_bypass(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void *arguments,
+                   void *extra) {
+    return launch[bypasses(function)](function, gx, gy, gz, bx, by, bz, shared, stream, arguments, extra);
+}
+
+int hook_or_bypass_ex(void *config, void *function, void *arguments, void *extra) {
+    return launch_ex[bypasses(function)](config, function, arguments, extra);
+}
+
+// 0 if there is no memory for the samples.
+int bypass_prepare(void *hook, void *driver, void *hook_ex, void *driver_ex) {
+    launch[0] = hook, launch[1] = driver, launch_ex[0] = hook_ex, launch_ex[1] = driver_ex;
+    samples = mmap(NULL, sizeof *samples * SAMPLES_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return samples != MAP_FAILED;
+}
+
+// While it is off, every launch goes to the hook.
+void bypass_switch(int is_on) { __atomic_store_n(&is_sampling, is_on, __ATOMIC_RELAXED); }
+
+// The number of samples, and where they are. To be called while no thread launches.
+uint32_t bypass_samples(struct sample **found) {
+    *found = samples;
+    return count < SAMPLES_MAX ? count : SAMPLES_MAX;
+}
+
+double ticks_per_ns(void) {
+    struct timespec from, to, wait = {0, 50 * 1000 * 1000};
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    uint64_t ticks = __rdtsc();
+    nanosleep(&wait, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    return (double)(__rdtsc() - ticks) / ((to.tv_sec - from.tv_sec) * 1e9 + (to.tv_nsec - from.tv_nsec));
+}

@@ -1,0 +1,96 @@
+"""What a hook costs as the program sees it: some launches go past gputrace's hook by chance (tests/gpu/hook_bypass.c), and the times from one
+launch to the next are compared where the same kernels were launched before. Of these times the middle half counts: the figure is that of a typical
+launch, and what happens in fewer than a quarter of the launches is left out.
+"""
+import ctypes
+import itertools
+import math
+import statistics
+import struct
+
+import hook_tables
+
+# Stretches of the process, which the interval is made of, and how many launches of each way a history has at least.
+STRETCHES, LAUNCHES_MIN = 20, 50
+T_STRETCHES = 2.093  # 97.5 % of Student's t with 19 degrees of freedom.
+# By how many launches before and after one the machine's speed is known, and how much one of them counts that took far longer.
+AROUND, RATIO_MAX = 25, 2
+SAMPLE = struct.Struct("III")
+
+
+class HookBypass:
+    def __init__(self, library, launch, launch_ex):
+        """Each way of launching is a hook's address and that of what it stands for."""
+        self.library = ctypes.CDLL(str(library))
+        self.library.ticks_per_ns.restype = ctypes.c_double
+        if not self.library.bypass_prepare(*map(ctypes.c_void_p, (*launch, *launch_ex))):
+            raise MemoryError("no memory for the samples")
+
+    @staticmethod
+    def of_this_process(library):
+        """Stands between the libraries of this process and gputrace's hooks from now on."""
+        tables = hook_tables.HookTables()
+        ways = [(tables.hooks[name], tables.driver[name]) for name in ("cuLaunchKernel", "cuLaunchKernelEx")]
+        bypass = HookBypass(library, *ways)
+        functions = (bypass.library.hook_or_bypass, bypass.library.hook_or_bypass_ex)
+        if not tables.replace({hook: ctypes.cast(function, ctypes.c_void_p).value for (hook, _), function in zip(ways, functions)}):
+            raise RuntimeError("no library of this process calls a launching function of gputrace's")
+        return bypass
+
+    def switch(self, is_on):
+        self.library.bypass_switch(int(is_on))
+
+    def samples(self):
+        """(ticks, history, is_bypassed) of each launch but a thread's last one. To be called while no thread launches."""
+        found = ctypes.c_void_p()
+        count = self.library.bypass_samples(ctypes.byref(found))
+        return [sample for sample in SAMPLE.iter_unpack(ctypes.string_at(found, count * SAMPLE.size)) if sample[0]]
+
+    def ticks_per_ns(self):
+        return self.library.ticks_per_ns()
+
+
+def cost(samples):
+    """What a launch takes longer with its hook, the half of the 95 % interval, and by how many launches that is known."""
+    histories = {}
+    for at, (ticks, (_, history, is_bypassed)) in enumerate(zip(speed_corrected(samples), samples)):
+        histories.setdefault(history, ([], []))[is_bypassed].append((ticks, at * STRETCHES // len(samples)))
+    known = [tuple(map(sorted, ways)) for ways in histories.values() if min(map(len, ways)) >= LAUNCHES_MIN]
+    each_left_out = [difference(known, stretch) for stretch in range(STRETCHES)]
+    if None in each_left_out:
+        raise RuntimeError(f"{len(samples)} launches are too few")
+    # A jackknife's variance.
+    half = T_STRETCHES * math.sqrt((STRETCHES - 1) * statistics.pvariance(each_left_out))
+    return difference(known), half, sum(len(times) for ways in known for times in ways)
+
+
+def speed_corrected(samples):
+    """Their ticks, by the machine's speed just then: that of the launches around each, to what is usual of their histories."""
+    histories = {}
+    for ticks, history, _ in samples:
+        histories.setdefault(history, []).append(ticks)
+    usual = {history: statistics.median(times) for history, times in histories.items()}
+    ratios = [min(ticks / usual[history], RATIO_MAX) for ticks, history, _ in samples]
+    sums = [0.0, *itertools.accumulate(ratios)]
+    for at, ((ticks, _, _), own) in enumerate(zip(samples, ratios)):
+        begin, end = max(at - AROUND, 0), min(at + AROUND + 1, len(samples))
+        # Without itself, or a part of what its hook costs would count as speed.
+        around = (sums[end] - sums[begin] - own) / max(end - begin - 1, 1)
+        yield ticks * sums[-1] / len(samples) / around if around else ticks
+
+
+def difference(histories, left_out=None):
+    """The mean over histories, by the launches past the hook, of what a typical launch takes longer with it; of all stretches but one. None if
+    there are no launches."""
+    total = weight = 0
+    for ways in histories:
+        hooked, bypassed = ([ticks for ticks, stretch in times if stretch != left_out] for times in ways)
+        if hooked and bypassed:
+            total += len(bypassed) * (midmean(hooked) - midmean(bypassed))
+            weight += len(bypassed)
+    return total / weight if weight else None
+
+
+def midmean(times):
+    """The mean of the middle half of sorted times."""
+    return statistics.fmean(times[len(times) // 4 : len(times) - len(times) // 4])
