@@ -1,5 +1,5 @@
 //! `scripts/bench-overhead --in-process`: it switches a program between all states, and finds a cost that is
-//! planted in one of them in spite of a drift.
+//! planted in one of them in spite of a drift. And what a program sees of a hook, by launches past it.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,10 +27,15 @@ fn planted_cost_of_one_state_is_found_in_spite_of_a_drift() {
     bench.arg(gputrace().get_program()).arg("--out").arg(folder.path());
     let ended = finish(&mut bench).expect_code(0);
     let shown = &ended.stdout;
-    assert!(shown.contains("| tiny | full | 1.1") || shown.contains("| tiny | full | 1.2"), "{shown}");
+    // Options are part of the workload's name, so that runs with others are not pooled with this one.
+    let name = "tiny --simulate --plant full=0.2 --drift 0.01";
+    assert!(
+        ["1.1", "1.2"].iter().any(|from| shown.contains(&format!("| {name} | full | {from}"))),
+        "{shown}"
+    );
     let written = std::fs::read_to_string(folder.join("in-process.json")).unwrap();
     let written: Value = serde_json::from_str(&written).unwrap();
-    assert_eq!(written["blocks"]["tiny"][0].as_array().unwrap().len(), 60);
+    assert_eq!(written["blocks"][name][0].as_array().unwrap().len(), 60);
     let figures = written["figures"].as_array().unwrap();
     assert_eq!(figures.len(), 7 + usize::from(has_gcc), "{figures:#?}");
     for state in figures.iter().filter(|state| state["state"] != "paused") {
@@ -44,11 +49,26 @@ fn planted_cost_of_one_state_is_found_in_spite_of_a_drift() {
             false => assert!((0.95..1.05).contains(&ratio) || (low < 1.0 && high > 1.0), "{state}"),
         }
     }
+    assert_eq!(pooled(&folder.join("in-process.json")).trim(), shown.trim());
+    // Runs that did not wait between two that record: blocks of one right after the other do not count.
+    let mut older = written.clone();
+    older.as_object_mut().unwrap().remove("waits_between_recorders").unwrap();
+    std::fs::write(folder.join("older.json"), older.to_string()).unwrap();
+    let states: Vec<&str> =
+        written["blocks"][name][0].as_array().unwrap().iter().map(|b| b[1].as_str().unwrap()).collect();
+    let is_after_client = |at: usize| at > 0 && states[at - 1] == "CUPTI client";
+    let counted = (0..states.len()).filter(|at| states[*at] == "full" && !is_after_client(*at)).count();
+    let of_older = pooled(&folder.join("older.json"));
+    let row = of_older.lines().find(|line| line.starts_with(&format!("| {name} | full |"))).unwrap();
+    assert_eq!(row.split('|').nth(8).unwrap().trim(), counted.to_string(), "{of_older}");
+}
+
+/// The table of such a file.
+fn pooled(file: &Path) -> String {
     let mut pool = clean_command("python3");
     pool.env("PYTHONDONTWRITEBYTECODE", "1");
     pool.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/bench-overhead"));
-    pool.args(["--in-process", "--pool"]).arg(folder.join("in-process.json"));
-    assert_eq!(finish(&mut pool).expect_code(0).stdout.trim(), shown.trim());
+    finish(pool.args(["--in-process", "--pool"]).arg(file)).expect_code(0).stdout
 }
 
 /// Where a machine's speed wanders from block to block, intervals contain the planted effects.
@@ -62,4 +82,49 @@ fn intervals_contain_planted_effects_in_the_noise_of_a_shared_machine() {
     trial.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu"));
     let ended = finish(trial.args(["-m", "harness.paired_synthetic", "300"])).expect_code(0);
     assert!(ended.stdout.contains("contain the effect"), "{}", ended.stdout);
+}
+
+/// What a hook costs is found in made times of launches, and of a made hook of a microsecond, or of none.
+#[test]
+fn planted_hook_is_found_by_launches_that_go_past_it() {
+    if ["python3", "gcc"].iter().any(|tool| Command::new(tool).arg("--version").output().is_err()) {
+        return needs::skipped("in_process::planted_hook_…", "there is no python3, or no gcc");
+    }
+    let folder = Folder::new();
+    let mut trial = clean_command("python3");
+    trial.env("PYTHONDONTWRITEBYTECODE", "1");
+    trial.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu"));
+    trial.args(["-m", "harness.hook_bypass_synthetic"]).arg(folder.path());
+    let ended = finish(&mut trial).expect_code(0);
+    assert!(ended.stdout.contains("no hook: "), "{}", ended.stdout);
+}
+
+/// In a traced program a quarter of the launches goes past the hook and is not recorded; all others are.
+#[test]
+fn launches_past_the_hook_are_in_no_trace_and_all_others_are() {
+    if ["python3", "gcc"].iter().any(|tool| Command::new(tool).arg("--version").output().is_err()) {
+        return needs::skipped("in_process::launches_past_…", "there is no python3, or no gcc");
+    }
+    let (folder, tests) = (Folder::new(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu"));
+    let library = folder.join("bypass.so");
+    let mut compiler = clean_command("gcc");
+    compiler.args(["-O2", "-shared", "-fPIC"]).arg(tests.join("hook_bypass.c")).arg("-o").arg(&library);
+    finish(&mut compiler).expect_code(0);
+    std::fs::write(folder.join("go"), "").unwrap();
+    let out = folder.join("out");
+    let mut traced = gputrace();
+    traced.env("PYTHONDONTWRITEBYTECODE", "1");
+    traced.args(["run", "--simulate", "--device-times", "off", "-o"]).arg(&out).args(["--", "python3"]);
+    traced.arg(tests.join("programs/hook_cost.py")).args(["tiny", "2"]).arg(folder.path()).arg(&library);
+    let ended = finish(&mut traced).expect_code(0);
+    let seen = ended.stdout.lines().find_map(|line| line.strip_prefix("SEEN ")).unwrap();
+    let launches: u64 = seen.split(' ').nth(3).unwrap().parse().unwrap();
+    let mut report = gputrace();
+    let report = finish(report.args(["report", "--json"]).arg(&out)).expect_code(0).stdout;
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let recorded = report["launches"].as_u64().unwrap();
+    // Five steps of five launches warm up, and the thread's last launch has no next one.
+    let (hooked, chosen) = (recorded - 25, launches + 1);
+    assert!(chosen > 1_000, "{seen}");
+    assert!((0.7..0.8).contains(&(hooked as f64 / chosen as f64)), "{hooked} of {chosen}");
 }

@@ -35,7 +35,7 @@ STATES = {
 PROFILED = {BASE: None, "full": STATES["full"], PROFILER: None}
 BLOCK_MS, STEPS_MIN = 100, 5
 # After device times or a client's records went on, nothing is flushed for half a second, so a block that came at once would lack that cost. After
-# they went off, the records of before are still read.
+# they went off, the records of before are still read. Where a client's follow the session's, or the other way round, it is both.
 LEAD_ON_S, LEAD_OFF_S = 0.7, 0.2
 ANSWER_LIMIT_S = 30
 
@@ -159,8 +159,11 @@ class InProcess(Program):
         self.is_paused = False
 
 
-def records_device_times(state, settings):
-    return state in (CLIENT, PROFILER) or (settings or {}).get("device-times") == "on"
+def recorder(state, settings):
+    """Who has device times recorded in that state; None if nobody."""
+    if state in (CLIENT, PROFILER):
+        return state
+    return "session" if (settings or {}).get("device-times") == "on" else None
 
 
 def measure(gputrace, command, options, states, switches, seed, scratch, serial, until, client=None, block=(STEPS_MIN, BLOCK_MS), settling_s=0, keep=None, leads=(0, 0)):
@@ -173,13 +176,13 @@ def measure(gputrace, command, options, states, switches, seed, scratch, serial,
         if traced.line(180) != "READY":
             raise Failed("the program did not begin with READY")
         time.sleep(settling_s)
-        has = False
+        has = None
         while len(blocks) < switches and time.monotonic() < until:
             state = draw.choice([other for other in states if other != state])
             from_s = time.monotonic()
             traced.switch(state, states[state])
             took_s = time.monotonic() - from_s
-            had, has = has, records_device_times(state, states[state])
+            had, has = has, recorder(state, states[state])
             if had != has:
                 time.sleep(leads[0] if has else leads[1])
             blocks.append((round(time.monotonic() - begin, 3), state, *traced.block(state, *block), round(took_s, 4)))
@@ -229,6 +232,19 @@ def summarize(name, states, processes):
     return rows
 
 
+HURRIED = "{} (at once after another recorder)"
+
+
+def set_apart(blocks):
+    """A process's blocks, where those that began at once after another recorder had ended have a state of their own."""
+    found, had = [], None
+    for at_s, state, *rest in blocks:
+        has = recorder(state, {**STATES, **PROFILED}.get(state))
+        found.append((at_s, HURRIED.format(state) if had and has and had != has else state, *rest))
+        had = has
+    return found
+
+
 def pool(files):
     """The figures of several runs' in-process.json together."""
     blocks, states = {}, {}
@@ -238,7 +254,8 @@ def pool(files):
             known = states.setdefault(row["workload"], [])
             known += [row["state"]] * (row["state"] not in known)
         for workload, processes in run["blocks"].items():
-            blocks.setdefault(workload, []).extend(processes)
+            # Older runs waited only where nobody had recorded before.
+            blocks.setdefault(workload, []).extend(processes if run.get("waits_between_recorders") else map(set_apart, processes))
     return [row for workload, processes in blocks.items() for row in summarize(workload, states[workload], processes)]
 
 

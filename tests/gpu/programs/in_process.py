@@ -9,8 +9,8 @@ It prints READY once it is warm. Between two steps it looks for a line on stdin:
     client on:TEXT LIBRARY   the same with settings, as cupti_client_set takes them
     untraced on|off          takes gputrace's hooks out of the process, or puts them back, and prints DONE or its error
 
-small, graph, gpu: as in torch_bench.py. llama: eager decoding with the Llama of transformers (8 layers of 256, random weights), four
-tokens a step. tiny: kernels by the driver's own interface, also on the simulated device; --plant STATE=SHARE makes its steps longer in that
+small, graph, gpu: as in torch_bench.py; with --replays N a step has so many of them before its wait. llama: eager decoding with the Llama of
+transformers (8 layers of 256, random weights), four tokens a step. tiny: kernels by the driver's own interface, also on the simulated device; --plant STATE=SHARE makes its steps longer in that
 state, and --drift SHARE makes them longer with time, as tests of the benchmark need.
 """
 import argparse
@@ -26,6 +26,7 @@ arguments = argparse.ArgumentParser()
 arguments.add_argument("workload", choices=["small", "graph", "gpu", "llama", "tiny"])
 arguments.add_argument("--plant", default="=0")
 arguments.add_argument("--drift", type=float, default=0.0)
+arguments.add_argument("--replays", type=int, default=1)
 options = arguments.parse_args()
 state = ""
 
@@ -38,7 +39,8 @@ def of_torch_bench():
     call = make()
 
     def step():
-        call()
+        for _ in range(options.replays):
+            call()
         torch.cuda.synchronize()
 
     return step, warm_up
