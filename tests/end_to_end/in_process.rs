@@ -126,5 +126,5 @@ fn launches_past_the_hook_are_in_no_trace_and_all_others_are() {
     // Five steps of five launches warm up, and the thread's last launch has no next one.
     let (hooked, chosen) = (recorded - 25, launches + 1);
     assert!(chosen > 1_000, "{seen}");
-    assert!((0.7..0.8).contains(&(hooked as f64 / chosen as f64)), "{hooked} of {chosen}");
+    assert!((0.68..0.82).contains(&(hooked as f64 / chosen as f64)), "{hooked} of {chosen}");
 }
