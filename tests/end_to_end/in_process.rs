@@ -50,17 +50,18 @@ fn planted_cost_of_one_state_is_found_in_spite_of_a_drift() {
         }
     }
     assert_eq!(pooled(&folder.join("in-process.json")).trim(), shown.trim());
-    // Runs that did not wait between two that record: blocks of one right after the other do not count.
+    // Of runs that did not wait between two recorders, blocks soon after a change of the two do not count.
     let mut older = written.clone();
     older.as_object_mut().unwrap().remove("waits_between_recorders").unwrap();
     std::fs::write(folder.join("older.json"), older.to_string()).unwrap();
-    let states: Vec<&str> =
-        written["blocks"][name][0].as_array().unwrap().iter().map(|b| b[1].as_str().unwrap()).collect();
-    let is_after_client = |at: usize| at > 0 && states[at - 1] == "CUPTI client";
-    let counted = (0..states.len()).filter(|at| states[*at] == "full" && !is_after_client(*at)).count();
+    let blocks = written["blocks"][name][0].as_array().unwrap();
+    let follows_client = |at: usize| at > 0 && blocks[at - 1][1] == "CUPTI client";
+    let full = || (0..blocks.len()).filter(|at| blocks[*at][1] == "full");
     let of_older = pooled(&folder.join("older.json"));
     let row = of_older.lines().find(|line| line.starts_with(&format!("| {name} | full |"))).unwrap();
-    assert_eq!(row.split('|').nth(8).unwrap().trim(), counted.to_string(), "{of_older}");
+    let counted: usize = row.split('|').nth(8).unwrap().trim().parse().unwrap();
+    assert!(counted <= full().filter(|at| !follows_client(*at)).count(), "{of_older}");
+    assert!(has_gcc || counted == full().count(), "{of_older}");
 }
 
 /// The table of such a file.
@@ -99,32 +100,36 @@ fn planted_hook_is_found_by_launches_that_go_past_it() {
     assert!(ended.stdout.contains("no hook: "), "{}", ended.stdout);
 }
 
-/// In a traced program a quarter of the launches goes past the hook and is not recorded; all others are.
+/// Launches that go past the hook are in no trace, and all others are.
 #[test]
-fn launches_past_the_hook_are_in_no_trace_and_all_others_are() {
+fn launches_past_the_hook_are_in_no_trace() {
     if ["python3", "gcc"].iter().any(|tool| Command::new(tool).arg("--version").output().is_err()) {
         return needs::skipped("in_process::launches_past_…", "there is no python3, or no gcc");
     }
-    let (folder, tests) = (Folder::new(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu"));
-    let library = folder.join("bypass.so");
-    let mut compiler = clean_command("gcc");
-    compiler.args(["-O2", "-shared", "-fPIC"]).arg(tests.join("hook_bypass.c")).arg("-o").arg(&library);
-    finish(&mut compiler).expect_code(0);
-    std::fs::write(folder.join("go"), "").unwrap();
+    let (folder, tests) = (Folder::new(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"));
+    let built = |source: &str, name: &str| {
+        let mut compiler = clean_command("gcc");
+        compiler.args(["-O2", "-shared", "-fPIC"]).arg(tests.join(source)).arg("-o").arg(folder.join(name));
+        finish(&mut compiler).expect_code(0);
+        folder.join(name)
+    };
+    let library = built("programs/past_the_hook.c", "launches.so");
+    let bypass = built("gpu/hook_bypass.c", "bypass.so");
     let out = folder.join("out");
     let mut traced = gputrace();
     traced.env("PYTHONDONTWRITEBYTECODE", "1");
     traced.args(["run", "--simulate", "--device-times", "off", "-o"]).arg(&out).args(["--", "python3"]);
-    traced.arg(tests.join("programs/hook_cost.py")).args(["tiny", "2"]).arg(folder.path()).arg(&library);
+    traced
+        .arg(tests.join("programs/past_the_hook.py"))
+        .arg(tests.join("gpu/programs"))
+        .args([library, bypass]);
     let ended = finish(&mut traced).expect_code(0);
-    let seen = ended.stdout.lines().find_map(|line| line.strip_prefix("SEEN ")).unwrap();
-    let launches: u64 = seen.split(' ').nth(3).unwrap().parse().unwrap();
+    let counts: Vec<u64> = ended.stdout.split_whitespace().map(|count| count.parse().unwrap()).collect();
+    // The last of the 20 000 launches has no next one; what became of it is not in the counts.
+    assert!(counts[0] == 19_999 && (4_600..5_400).contains(&counts[1]), "{counts:?}");
     let mut report = gputrace();
     let report = finish(report.args(["report", "--json"]).arg(&out)).expect_code(0).stdout;
     let report: Value = serde_json::from_str(&report).unwrap();
-    let recorded = report["launches"].as_u64().unwrap();
-    // Five steps of five launches warm up, and the thread's last launch has no next one.
-    let (hooked, chosen) = (recorded - 25, launches + 1);
-    assert!(chosen > 1_000, "{seen}");
-    assert!((0.68..0.82).contains(&(hooked as f64 / chosen as f64)), "{hooked} of {chosen}");
+    let hooked = report["launches"].as_u64().unwrap() - 200;
+    assert!([20_000, 19_999].contains(&(hooked + counts[1])), "{hooked} recorded, {counts:?}");
 }

@@ -2,13 +2,13 @@
 // launch goes to gputrace's hook or, by chance, past it to the driver, and the time until the same thread's next launch is noted: what a hook makes
 // slower after it has returned, up to there, is in that time too. hook_tables.py puts the functions in place, hook_bypass.py compares the times.
 //
-// A hook that has not seen each launch predicts the next stack less often (callstack/src/recent.rs), so it costs less in a program that is only traced,
-// above all with native stacks. To choose for many launches at once would change that, but lets a shared machine's changes of speed into the difference:
+// A hook that has not seen each launch predicts the next stack less often (callstack/src/recent.rs), so the hook costs less in a program that is only
+// traced, above all with native stacks. To choose for many launches at once would change that, but lets a shared machine's changes of speed into the difference:
 // five times the interval. Launches past the hook are in no trace.
 //
 // For x86-64 with an invariant time-stamp counter, and for cuLaunchKernel and cuLaunchKernelEx alone.
 #include <stdint.h>
-#include <stdlib.h>
+#include <stddef.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <x86intrin.h>
@@ -17,7 +17,7 @@
 enum { SAMPLES_MAX = 1 << 23, HOOKED_FOR_EACH_BYPASSED = 3 };
 
 struct sample {
-    uint32_t ticks;       // from a launch to the thread's next one; 0 if it is not written yet
+    uint32_t ticks;       // from a launch to the thread's next one
     uint32_t history;     // which kernels were launched: this one, and seven before it
     uint32_t is_bypassed; // whether the launch went past the hook
 };

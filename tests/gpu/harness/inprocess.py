@@ -35,7 +35,7 @@ STATES = {
 PROFILED = {BASE: None, "full": STATES["full"], PROFILER: None}
 BLOCK_MS, STEPS_MIN = 100, 5
 # After device times or a client's records went on, nothing is flushed for half a second, so a block that came at once would lack that cost. After
-# they went off, the records of before are still read. Where a client's follow the session's, or the other way round, it is both.
+# they went off, the records of before are still read. Where a client's follow the session's, or the other way round, the longer one covers both.
 LEAD_ON_S, LEAD_OFF_S = 0.7, 0.2
 ANSWER_LIMIT_S = 30
 
@@ -232,15 +232,15 @@ def summarize(name, states, processes):
     return rows
 
 
-HURRIED = "{} (at once after another recorder)"
-
-
-def set_apart(blocks):
-    """A process's blocks, where those that began at once after another recorder had ended have a state of their own."""
-    found, had = [], None
-    for at_s, state, *rest in blocks:
-        has = recorder(state, {**STATES, **PROFILED}.get(state))
-        found.append((at_s, HURRIED.format(state) if had and has and had != has else state, *rest))
+def without_hurried(blocks):
+    """A process's blocks, where those that began within LEAD_ON_S after a client's records followed the session's, or the other way round, have no state."""
+    found, had, changed_s = [], None, -LEAD_ON_S
+    for end_s, state, steps, ns, *rest in blocks:
+        has, begin_s = recorder(state, {**STATES, **PROFILED}.get(state)), end_s - ns / 1e9
+        if had and has and had != has:
+            changed_s = begin_s
+        is_hurried = has and begin_s - changed_s < LEAD_ON_S
+        found.append((end_s, None if is_hurried else state, steps, ns, *rest))
         had = has
     return found
 
@@ -255,7 +255,7 @@ def pool(files):
             known += [row["state"]] * (row["state"] not in known)
         for workload, processes in run["blocks"].items():
             # Older runs waited only where nobody had recorded before.
-            blocks.setdefault(workload, []).extend(processes if run.get("waits_between_recorders") else map(set_apart, processes))
+            blocks.setdefault(workload, []).extend(processes if run.get("waits_between_recorders") else map(without_hurried, processes))
     return [row for workload, processes in blocks.items() for row in summarize(workload, states[workload], processes)]
 
 

@@ -52,10 +52,10 @@ def fit(differences, states):
 
 
 def of_process(blocks, base):
-    """By state: (effect, standard error), from (state, time a step) in the order of time."""
-    states = sorted({state for state, _ in blocks} - {base})
+    """By state: (effect, standard error), from (state, time a step) in the order of time. A block whose state is None is in no difference."""
+    states = sorted({state for state, _ in blocks} - {base, None})
     logs = [(state, math.log(time)) for state, time in blocks]
-    differences = [(one, other, after - before) for (one, before), (other, after) in zip(logs, logs[1:])]
+    differences = [(one, other, after - before) for (one, before), (other, after) in zip(logs, logs[1:]) if None not in (one, other)]
     whole = fit(differences, states)
     if whole is None:
         return {}

@@ -44,7 +44,7 @@ class HookBypass:
         """(ticks, history, is_bypassed) of each launch but a thread's last one. To be called while no thread launches."""
         found = ctypes.c_void_p()
         count = self.library.bypass_samples(ctypes.byref(found))
-        return [sample for sample in SAMPLE.iter_unpack(ctypes.string_at(found, count * SAMPLE.size)) if sample[0]]
+        return list(SAMPLE.iter_unpack(ctypes.string_at(found, count * SAMPLE.size)))
 
     def ticks_per_ns(self):
         return self.library.ticks_per_ns()

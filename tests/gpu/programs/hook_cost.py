@@ -16,7 +16,7 @@ sys.argv = ["in_process.py", workload]
 import hook_bypass  # noqa: E402
 import in_process  # noqa: E402
 
-step, warm_up = {"llama": in_process.llama, "tiny": in_process.tiny}.get(workload, in_process.of_torch_bench)()
+step, warm_up = {"llama": in_process.llama}.get(workload, in_process.of_torch_bench)()
 for _ in range(warm_up):
     step()
 (folder / "ready").touch()
