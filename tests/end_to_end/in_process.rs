@@ -11,17 +11,31 @@ use crate::harness::needs;
 use crate::harness::process::finish;
 use crate::harness::tool::{clean_command, gputrace};
 
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Python, which leaves no files beside the scripts.
+fn python() -> Command {
+    let mut python = clean_command("python3");
+    python.env("PYTHONDONTWRITEBYTECODE", "1");
+    python
+}
+
+fn has_gcc() -> bool {
+    Command::new("gcc").arg("--version").output().is_ok()
+}
+
 #[test]
 fn planted_cost_of_one_state_is_found_in_spite_of_a_drift() {
-    if Command::new("python3").arg("--version").output().is_err() {
-        return needs::skipped("in_process::planted_cost_…", "there is no python3");
+    if !needs::python("in_process::planted_cost_…") {
+        return;
     }
     let folder = Folder::new();
-    let mut bench = clean_command("python3");
-    bench.env("PYTHONDONTWRITEBYTECODE", "1");
-    bench.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/bench-overhead"));
+    let mut bench = python();
+    bench.arg(root().join("scripts/bench-overhead"));
     bench.args(["--in-process", "--workloads", "tiny", "--switches", "60", "--processes", "1"]);
-    let has_gcc = Command::new("gcc").arg("--version").output().is_ok();
+    let has_gcc = has_gcc();
     bench.args((!has_gcc).then_some("--no-client")).arg("--builds").arg(folder.join("builds"));
     bench.args(["--run-options=--simulate", "--program-options=--plant full=0.2 --drift 0.01", "--bin"]);
     bench.arg(gputrace().get_program()).arg("--out").arg(folder.path());
@@ -66,21 +80,19 @@ fn planted_cost_of_one_state_is_found_in_spite_of_a_drift() {
 
 /// The table of such a file.
 fn pooled(file: &Path) -> String {
-    let mut pool = clean_command("python3");
-    pool.env("PYTHONDONTWRITEBYTECODE", "1");
-    pool.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/bench-overhead"));
+    let mut pool = python();
+    pool.arg(root().join("scripts/bench-overhead"));
     finish(pool.args(["--in-process", "--pool"]).arg(file)).expect_code(0).stdout
 }
 
 /// Where a machine's speed wanders from block to block, intervals contain the planted effects.
 #[test]
 fn intervals_contain_planted_effects_in_the_noise_of_a_shared_machine() {
-    if Command::new("python3").arg("--version").output().is_err() {
-        return needs::skipped("in_process::intervals_contain_…", "there is no python3");
+    if !needs::python("in_process::intervals_contain_…") {
+        return;
     }
-    let mut trial = clean_command("python3");
-    trial.env("PYTHONDONTWRITEBYTECODE", "1");
-    trial.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu"));
+    let mut trial = python();
+    trial.current_dir(root().join("tests/gpu"));
     let ended = finish(trial.args(["-m", "harness.paired_synthetic", "300"])).expect_code(0);
     assert!(ended.stdout.contains("contain the effect"), "{}", ended.stdout);
 }
@@ -88,13 +100,15 @@ fn intervals_contain_planted_effects_in_the_noise_of_a_shared_machine() {
 /// What a hook costs is found in made times of launches, and of a made hook of a microsecond, or of none.
 #[test]
 fn planted_hook_is_found_by_launches_that_go_past_it() {
-    if ["python3", "gcc"].iter().any(|tool| Command::new(tool).arg("--version").output().is_err()) {
-        return needs::skipped("in_process::planted_hook_…", "there is no python3, or no gcc");
+    if !needs::python("in_process::planted_hook_…") {
+        return;
+    }
+    if !has_gcc() {
+        return needs::skipped("in_process::planted_hook_…", "there is no gcc");
     }
     let folder = Folder::new();
-    let mut trial = clean_command("python3");
-    trial.env("PYTHONDONTWRITEBYTECODE", "1");
-    trial.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu"));
+    let mut trial = python();
+    trial.current_dir(root().join("tests/gpu"));
     trial.args(["-m", "harness.hook_bypass_synthetic"]).arg(folder.path());
     let ended = finish(&mut trial).expect_code(0);
     assert!(ended.stdout.contains("no hook: "), "{}", ended.stdout);
@@ -103,10 +117,13 @@ fn planted_hook_is_found_by_launches_that_go_past_it() {
 /// Launches that go past the hook are in no trace, and all others are.
 #[test]
 fn launches_past_the_hook_are_in_no_trace() {
-    if ["python3", "gcc"].iter().any(|tool| Command::new(tool).arg("--version").output().is_err()) {
-        return needs::skipped("in_process::launches_past_…", "there is no python3, or no gcc");
+    if !needs::python("in_process::launches_past_…") {
+        return;
     }
-    let (folder, tests) = (Folder::new(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"));
+    if !has_gcc() {
+        return needs::skipped("in_process::launches_past_…", "there is no gcc");
+    }
+    let (folder, tests) = (Folder::new(), root().join("tests"));
     let built = |source: &str, name: &str| {
         let mut compiler = clean_command("gcc");
         compiler.args(["-O2", "-shared", "-fPIC"]).arg(tests.join(source)).arg("-o").arg(folder.join(name));

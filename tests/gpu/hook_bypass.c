@@ -1,14 +1,17 @@
-// Measures what a hook costs as the program sees it. These functions stand where libraries of a process call the driver's launching functions. Each
-// launch goes to gputrace's hook or, by chance, past it to the driver, and the time until the same thread's next launch is noted: what a hook makes
-// slower after it has returned, up to there, is in that time too. hook_tables.py puts the functions in place, hook_bypass.py compares the times.
+// Measures what a hook costs as the program sees it. The functions hook_or_bypass and hook_or_bypass_ex are
+// put where libraries of a process keep the addresses of cuLaunchKernel and cuLaunchKernelEx
+// (hook_tables.py). They pass each launch to gputrace's hook or, by chance, to the driver itself, and note
+// the time until the same thread's next launch: what a hook makes slower after it has returned, up to there,
+// is in that time too. hook_bypass.py compares the times.
 //
-// A hook that has not seen each launch predicts the next stack less often (callstack/src/recent.rs), so the hook costs less in a program that is only
-// traced, above all with native stacks. To choose for many launches at once would change that, but lets a shared machine's changes of speed into the difference:
-// five times the interval. Launches past the hook are in no trace.
+// A hook that has not seen each launch predicts the next stack less often (callstack/src/recent.rs). So in a
+// program that is only traced the hook costs less than is found here, above all with native stacks. To choose
+// the way for many launches at once would mend that, but lets a shared machine's changes of speed into the
+// difference: five times the interval. Launches that are passed to the driver itself are in no trace.
 //
-// For x86-64 with an invariant time-stamp counter, and for cuLaunchKernel and cuLaunchKernelEx alone.
-#include <stdint.h>
+// For x86-64 with an invariant time-stamp counter.
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <x86intrin.h>

@@ -1,4 +1,5 @@
-"""Whether hook_bypass finds what a hook costs: of made times of launches, and of a made hook that takes a microsecond more than its driver, or no time.
+"""Whether hook_bypass finds what a hook costs: in made times of launches, and of made hooks, one that takes a
+microsecond and one that is its driver itself.
 
     python3 -m harness.hook_bypass_synthetic FOLDER       in tests/gpu; needs gcc
 """
@@ -6,13 +7,12 @@
 import ctypes
 import random
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
-GPU_TESTS = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(GPU_TESTS / "programs"))
+from . import build
 
+sys.path.insert(0, str(build.PROGRAMS))
 import hook_bypass  # noqa: E402
 
 LAUNCHES, KERNELS = 60_000, 7
@@ -38,7 +38,8 @@ void launches(launch_t *launch, long count) {
     }
 }
 """ % (KERNELS, KERNELS)
-# Of made times: launches 10 to 40 us apart, as a layer's are, on a machine whose speed changes by 5 % each 50 launches, and some take three times as long.
+# Of made times: launches 10 to 40 us apart, as a layer's are, on a machine whose speed changes by up to 5 %
+# each 50 launches; some of them take three times as long.
 SEEDS, PLANTED, PLACES = 12, 300, 60
 SPEED_CHANGE, SPEED_LEAST, SPEED_MOST, NOISE, LONG_SHARE, LONG = 0.05, 0.7, 1.5, 0.08, 0.03, 3
 
@@ -72,20 +73,20 @@ def check_made_samples():
     assert 20 < half < 90, half
 
 
-def compiled(source, folder, name):
-    library = folder / name
-    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", source, "-o", library], check=True)
-    return library
-
-
 def check_made_hooks(folder):
-    source = folder / "made.c"
+    source, builder = folder / "made.c", build.Builder(folder)
     source.write_text(MADE, encoding="utf-8")
-    made = ctypes.CDLL(str(compiled(source, folder, "made.so")))
+
+    def library(name, source):
+        built = builder.c(name, source, "-shared", "-fPIC", suffix=".so")
+        assert built, builder.failures
+        return str(built)
+
+    made = ctypes.CDLL(library("made", source))
     hook, driver = (ctypes.cast(function, ctypes.c_void_p).value for function in (made.hook, made.driver))
     for name, way, least, most in (("a hook of 1 us", (hook, driver), 990, 1200), ("no hook", (driver, driver), -10, 10)):
-        # A library of its own has counts of its own.
-        bypass = hook_bypass.HookBypass(compiled(GPU_TESTS / "hook_bypass.c", folder, f"bypass{least}.so"), way, way)
+        # A library of its own has samples of its own.
+        bypass = hook_bypass.HookBypass(library(f"bypass-{name.replace(' ', '-')}", build.GPU_TESTS / "hook_bypass.c"), way, way)
         bypass.switch(True)
         made.launches(bypass.library.hook_or_bypass, ctypes.c_long(LAUNCHES))
         bypass.switch(False)

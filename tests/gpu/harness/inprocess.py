@@ -35,7 +35,8 @@ STATES = {
 PROFILED = {BASE: None, "full": STATES["full"], PROFILER: None}
 BLOCK_MS, STEPS_MIN = 100, 5
 # After device times or a client's records went on, nothing is flushed for half a second, so a block that came at once would lack that cost. After
-# they went off, the records of before are still read. Where a client's follow the session's, or the other way round, the longer one covers both.
+# they went off, the records of before are still read. Where a client's follow the session's, or the other way
+# round, the longer one covers both.
 LEAD_ON_S, LEAD_OFF_S = 0.7, 0.2
 ANSWER_LIMIT_S = 30
 
@@ -233,7 +234,8 @@ def summarize(name, states, processes):
 
 
 def without_hurried(blocks):
-    """A process's blocks, where those that began within LEAD_ON_S after a client's records followed the session's, or the other way round, have no state."""
+    """A process's blocks. Those that began within LEAD_ON_S after a client's records followed the session's, or the
+    other way round, have no state, so that they are not compared."""
     found, had, changed_s = [], None, -LEAD_ON_S
     for end_s, state, steps, ns, *rest in blocks:
         has, begin_s = recorder(state, {**STATES, **PROFILED}.get(state)), end_s - ns / 1e9

@@ -51,6 +51,12 @@ def fit(differences, states):
     return dict(zip(states, effects))
 
 
+def jackknife(left_out):
+    """The standard error of a figure, from what it is without one stretch at a time."""
+    mean = statistics.fmean(left_out)
+    return math.sqrt((len(left_out) - 1) / len(left_out) * sum((one - mean) ** 2 for one in left_out))
+
+
 def of_process(blocks, base):
     """By state: (effect, standard error), from (state, time a step) in the order of time. A block whose state is None is in no difference."""
     states = sorted({state for state, _ in blocks} - {base, None})
@@ -63,10 +69,7 @@ def of_process(blocks, base):
     without = [fit(differences[:round(at * size)] + differences[round((at + 1) * size):], states) for at in range(STRETCHES)]
     found = {}
     for state in states:
-        left = [fitted[state] for fitted in without if fitted]
-        mean = statistics.fmean(left)
-        spread = (len(left) - 1) / len(left) * sum((one - mean) ** 2 for one in left)
-        found[state] = whole[state], math.sqrt(spread)
+        found[state] = whole[state], jackknife([fitted[state] for fitted in without if fitted])
     return found
 
 

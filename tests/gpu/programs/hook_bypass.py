@@ -4,16 +4,20 @@ launch, and what happens in fewer than a quarter of the launches is left out.
 """
 import ctypes
 import itertools
-import math
 import statistics
 import struct
+import sys
+from pathlib import Path
 
 import hook_tables
 
-# Stretches of the process, which the interval is made of, and how many launches of each way a history has at least.
-STRETCHES, LAUNCHES_MIN = 20, 50
-T_STRETCHES = 2.093  # 97.5 % of Student's t with 19 degrees of freedom.
-# By how many launches before and after one the machine's speed is known, and how much one of them counts that took far longer.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from harness.paired import STRETCHES, T_STRETCHES, jackknife  # noqa: E402
+
+# How many launches of each way a history has at least.
+LAUNCHES_MIN = 50
+# By how many launches before and after one the machine's speed is known, and for how much slower than usual
+# one of them counts at most.
 AROUND, RATIO_MAX = 25, 2
 SAMPLE = struct.Struct("III")
 
@@ -59,9 +63,7 @@ def cost(samples):
     each_left_out = [difference(known, stretch) for stretch in range(STRETCHES)]
     if None in each_left_out:
         raise RuntimeError(f"{len(samples)} launches are too few")
-    # A jackknife's variance.
-    half = T_STRETCHES * math.sqrt((STRETCHES - 1) * statistics.pvariance(each_left_out))
-    return difference(known), half, sum(len(times) for ways in known for times in ways)
+    return difference(known), T_STRETCHES * jackknife(each_left_out), sum(len(times) for ways in known for times in ways)
 
 
 def speed_corrected(samples):
