@@ -363,20 +363,21 @@ pub fn yield_now() {
     unsafe { call(libc::SYS_sched_yield, [0; 6]) };
 }
 
-/// Whether a seccomp filter checks the thread's system calls; also true where the kernel does not answer. A
+/// Whether a seccomp filter checks the thread's system calls; also true if the kernel returns an error. A
 /// filter may end the process at a call that it does not allow.
 pub fn is_filtered() -> bool {
     // SAFETY: asks for a number.
     unsafe { prctl(libc::PR_GET_SECCOMP, [0; 4]) != 0 }
 }
 
-/// Registers the process for [`barrier_on_all_threads`]; false where the kernel has no such call, and not
-/// tried where a filter checks calls. Takes milliseconds in a process with threads.
+/// Registers the process for [`barrier_on_all_threads`]. False if the kernel has no such call, and, without a
+/// try, if a seccomp filter checks the thread's calls. Takes milliseconds in a process with threads.
 pub fn register_barrier() -> bool {
     !is_filtered() && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
 }
 
-/// Has every thread of the process pass a memory barrier before it returns; false if it has not.
+/// Returns after every thread of the process has passed a memory barrier; false if the kernel refuses.
+/// [`register_barrier`] comes first.
 pub fn barrier_on_all_threads() -> bool {
     membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }

@@ -1,13 +1,14 @@
 // Measures what a hook costs as the program sees it. The functions hook_or_bypass and hook_or_bypass_ex are
 // put where libraries of a process keep the addresses of cuLaunchKernel and cuLaunchKernelEx
 // (hook_tables.py). They pass each launch to gputrace's hook or, by chance, to the driver itself, and note
-// the time until the same thread's next launch: what a hook makes slower after it has returned, up to there,
-// is in that time too. hook_bypass.py compares the times.
+// the time until the same thread's next launch, so that it includes what the hook makes slower after it has
+// returned. hook_bypass.py compares the times.
 //
-// A hook that has not seen each launch predicts the next stack less often (callstack/src/recent.rs). So in a
-// program that is only traced the hook costs less than is found here, above all with native stacks. To choose
-// the way for many launches at once would mend that, but lets a shared machine's changes of speed into the
-// difference: five times the interval. Launches that are passed to the driver itself are in no trace.
+// A hook that has not seen each launch predicts the next stack less often (callstack/src/recent.rs). So the
+// hook costs less in a program that is traced without this library, above all with native stacks. To change
+// between hook and driver only after many launches would avoid that, but then a shared machine's changes of
+// speed enter the difference, and the interval becomes five times as wide. Launches that are passed to the
+// driver itself are in no trace.
 //
 // For x86-64 with an invariant time-stamp counter.
 #include <stddef.h>
@@ -16,12 +17,12 @@
 #include <time.h>
 #include <x86intrin.h>
 
-// Later samples are not noted.
+// After so many samples no more are noted. For each launch past the hook some three go through it.
 enum { SAMPLES_MAX = 1 << 23, HOOKED_FOR_EACH_BYPASSED = 3 };
 
 struct sample {
     uint32_t ticks;       // from a launch to the thread's next one
-    uint32_t history;     // which kernels were launched: this one, and seven before it
+    uint32_t history;     // a hash of the launch's kernel and of the thread's seven before it
     uint32_t is_bypassed; // whether the launch went past the hook
 };
 

@@ -3,25 +3,26 @@
 //!
 //! The steady path computes a fingerprint: a walk mixes a number for each frame's instruction, and the count
 //! of code objects that ended, into a number of 64 bits. It reads frames only. If the fingerprint is not in
-//! the stack cache, each code object's identity is mixed into a hash, which the same stack always has. A code
-//! object is defined at the first stack that contains it: 32 768 of them at most.
+//! the stack cache, each code object's identity is mixed into a hash. The same stack always has the same
+//! hash, while its fingerprint may change. A code object is defined at the first stack that contains it, and
+//! 32 768 of them at most.
 //!
-//! Two fingerprints are equal only if the chains were, link by link, up to a chance of about 2^-64 for each
-//! pair of stacks:
+//! A chain is a thread's frames, and a link is one of them. Two fingerprints are equal only if the chains
+//! were equal link by link, but for a chance of about 2^-64 for each pair of stacks:
 //!
-//! * A link's number is the [`fold`] of the code object's address and the instruction. Where no code object
-//!   has ended since, from Python 3.11 on, it is the instruction's address alone, which lies in the code
-//!   object. A code object that ended may have had its instructions where another has its own now, and the
-//!   copies of bytecode of free-threaded builds end without their code objects.
-//! * The numbers are mixed in order into two sums, by turns, since each step waits for the sum's last one:
-//!   the previous sum is rotated, the number is added bit by bit, and the sum is multiplied by an odd number.
-//!   Each step is one to one. So of two chains that differ in one link a sum differs; chains that differ in
-//!   several links have equal sums only if the products, in which every bit depends on all lower ones, differ
-//!   by what the later links differ by. The rotation takes the upper bits down, and makes the order of links
-//!   count. At the end the two sums are combined by [`fold`].
-//! * Counts of ends never fall. So their sum over the same addresses is the same only if none has risen,
-//!   and they are simply added up. The count of all ends is the same only if none of those has risen; which
-//!   of the two a fingerprint contains is marked in it.
+//! * A link's number is the [`fold`] of the code object's address and the instruction. From Python 3.11 on an
+//!   instruction lies in its code object, so that its address alone is enough, as long as the count of all
+//!   ends stays the same. Otherwise it is not: a new code object may lie where one that has ended lay. In
+//!   free-threaded builds a copy of bytecode may end while its code object lives, so there it never is.
+//! * The links' numbers go into two sums by turns, so that a step need not wait for the one just before it. A
+//!   step rotates the sum, combines it with the number by XOR, and multiplies it by an odd number. A step can
+//!   be undone, so chains that differ in one link always differ in a sum. If they differ in several links,
+//!   their sums are equal only where a later difference happens to cancel an earlier one. The rotation moves
+//!   upper bits to where the multiplication spreads them, and makes the order of links matter. At the end the
+//!   two sums are combined by [`fold`].
+//! * Counts of ends never fall. So their sum over the same addresses is the same only if none has risen, and
+//!   they are simply added up. Likewise the count of all ends is the same only if no single one has risen.
+//!   The bit [`OF_ALL`] keeps the two kinds of count apart.
 
 use core::cell::{Cell, RefCell};
 

@@ -16,7 +16,7 @@ const CLOSED: u32 = 1 << 31;
 /// How many have waited.
 static WAITED: AtomicU32 = AtomicU32::new(0);
 
-/// How long [`close`] waits while calls may still begin.
+/// How long [`close`] waits at most before it makes new calls wait.
 const WAIT_FREE_NS: u64 = 60_000_000;
 /// How long after closing it waits for those under way, if no new call waits.
 const WAIT_CLOSED_NS: u64 = 100_000_000;
@@ -24,14 +24,14 @@ const WAIT_CLOSED_NS: u64 = 100_000_000;
 const OTHERS_WAIT_NS: u64 = 20_000_000;
 const WAIT_STEP_NS: u64 = 20_000;
 
-/// Called before the first call of a session that begins paused. A forked child has none of its parent's
-/// calls.
+/// Called before the first call of a session that begins paused. Sets the count to 0: a forked child inherits
+/// its parent's count, but not its calls.
 pub fn begin_session() {
     COUNT.store(0, Ordering::Relaxed);
 }
 
-/// A call is under way for as long as this lives, also where its thread ends within it. One that is left by
-/// `longjmp` stays counted.
+/// A call is counted for as long as this lives. If its thread ends by unwinding out of the call, this is
+/// dropped, and the call is no longer counted. A call that is left by `longjmp` stays counted.
 pub struct CountedCall(());
 
 /// To be called before such a call.
@@ -74,14 +74,15 @@ impl Drop for CountedCall {
     }
 }
 
-/// While it lives, new calls wait, each a second at most. All that were under way had returned as it was made
-/// if [`OthersClosed::is_quiet`].
+/// While it lives, new calls wait, until one has waited for a second: that one lets all begin. If
+/// [`OthersClosed::is_quiet`], every call that was under way had returned as this was made.
 pub struct OthersClosed {
     pub is_quiet: bool,
 }
 
-/// Waits for a moment without a call, for a bounded time, and lets none begin from then on. A call often
-/// waits for the device, and others shall hardly wait for it. One thread at a time may call this.
+/// Waits for a moment without a call, a bounded time; then makes new calls wait in any case, and waits, again
+/// a bounded time, for those still under way. These times are short: a call under way may wait for the device
+/// for long, and other threads' calls should not be held up much for it. One thread at a time may call this.
 pub fn close() -> OthersClosed {
     let free_until_ns = clock::monotonic_ns() + WAIT_FREE_NS;
     while COUNT.load(Ordering::Relaxed) != 0 && clock::monotonic_ns() < free_until_ns {

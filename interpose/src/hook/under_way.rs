@@ -5,11 +5,12 @@
 //! meanwhile wait. Afterwards launches are no longer counted here
 //! ([`HookState::counts_under_way`](gputrace_producer::hook_state::HookState::counts_under_way)).
 //!
-//! Launches are far more frequent than that moment, so each pays as little as can be: it stores to a cache
-//! line of its own thread, and then reads whether it must wait. No locked instruction keeps the two in order,
-//! since the core would wait there until all its stores are done. Instead [`close`] has all threads pass a
-//! barrier: after it, `close` sees a thread's launch, or the thread sees that it must wait. Where there is no
-//! barrier to be had, `close` sleeps for far longer than a store takes until it is seen.
+//! Launches are frequent and closing is rare, so a launch does as little as can be: it stores to a cache line
+//! of its own thread, and then reads whether it must wait. (Threads beyond [`COUNTS_LEN`] share a line.) No
+//! locked instruction keeps the two in order, since the core would wait there until all its stores are done.
+//! Instead [`close`] has all threads pass a barrier: after it, `close` sees a thread's launch, or the thread
+//! sees that it must wait. Where there is no barrier to be had, `close` sleeps for far longer than a store
+//! takes until it is seen.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
@@ -44,8 +45,8 @@ const WAIT_STEP_NS: u64 = 20_000;
 /// A store is seen by other cores within microseconds, and at the latest as its thread leaves its core.
 const STORES_ARE_SEEN_NS: u64 = 10_000_000;
 
-/// Called before the first call of a session that begins paused. A forked child has none of its parent's
-/// launches.
+/// Called before the first call of a session that begins paused. Sets all counts to 0: a forked child
+/// inherits its parent's counts, but not its launches.
 pub fn begin_session() {
     TAKEN.store(0, Ordering::Relaxed);
     for count in COUNTS.iter().chain([&SHARED]) {
@@ -54,23 +55,25 @@ pub fn begin_session() {
 }
 
 /// To be called before a launch of the session of this generation, where [`launch_begins_on_own`] is not
-/// enough. It may wait. A launch stays counted until [`launch_ended`]. If that is never called, as its thread
-/// ends within it or leaves it by `longjmp`, [`close`] waits for it in vain.
+/// enough. It may wait. A launch stays counted until [`launch_ended`]. If that is never called (the launch
+/// was left by `longjmp`, or its thread ended in it and no [`CountedLaunch`] was dropped), [`close`] waits
+/// for it in vain: until the thread's next launch, or always where the thread has no count of its own.
 pub fn launch_begins(slot: &Slot, generation: u32) {
     let vendor = CudaSlot::of(slot);
     let index = own_index(slot, generation).unwrap_or_else(|| take(slot, generation));
     vendor.counted_in.set(index + 1);
     add(index);
-    // SYNC: the count is stored before this is read, for `close`: its barrier does on this core what is left
-    // out here. Acquire: the launch comes after callbacks that were enabled before (Release of `Closed`).
+    // SYNC: the count must be stored before `is_closed` is read. This fence is the compiler's alone; the
+    // barrier in `close` is the one of this core. Acquire: the launch comes after callbacks that were enabled
+    // before (Release of `Closed`).
     compiler_fence(Ordering::SeqCst);
     if is_closed().load(Ordering::Acquire) {
         wait(index);
     }
 }
 
-/// Counts a launch of a thread that has a count of its own. False if the launch may not begin yet, though it
-/// may be counted already: then [`launch_begins`] is to be called.
+/// Counts a launch of a thread that has a count of its own. False if the thread has none, or if launches must
+/// wait; in the second case the launch is counted already. Then [`launch_begins`] is to be called.
 #[inline(always)]
 pub fn launch_begins_on_own(slot: &Slot, generation: u32) -> bool {
     let Some(index) = own_index(slot, generation) else { return false };
@@ -90,7 +93,8 @@ pub fn launch_ended(slot: &Slot) {
     }
 }
 
-/// A launch is counted for as long as this lives, and no longer where its thread unwinds out of it to end.
+/// A launch is counted for as long as this lives. If its thread ends by unwinding out of the launch, this is
+/// dropped, and the launch is no longer counted.
 pub struct CountedLaunch<'s>(&'s Slot);
 
 impl Drop for CountedLaunch<'_> {
@@ -173,7 +177,8 @@ fn wait(index: u32) {
     );
 }
 
-/// A counted call waits for as long as none may begin, a second at most. `count`: counts it, or not.
+/// A counted call waits for as long as none may begin, a second at most; then `open` lets all begin. `count`
+/// takes the call out of the count while it waits, by false, and into it again, by true.
 pub(super) fn wait_until_open(is_closed: impl Fn() -> bool, count: impl Fn(bool), open: impl Fn()) {
     let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
     loop {
@@ -186,21 +191,21 @@ pub(super) fn wait_until_open(is_closed: impl Fn() -> bool, count: impl Fn(bool)
             return;
         }
         if clock::monotonic_ns() >= deadline_ns {
-            // The thread that closed is long about it, or has left by `longjmp`. Others' calls need not wait
-            // too.
+            // The thread that closed takes too long, or has left by `longjmp`. Other calls need not wait as
+            // well.
             return open();
         }
     }
 }
 
-/// While it lives, new launches wait, each a second at most. All that were under way had returned as it was
-/// made if [`Closed::is_quiet`].
+/// While it lives, new launches wait, until one has waited for a second: that one lets all begin. If
+/// [`Closed::is_quiet`], every launch that was under way had returned as this was made.
 pub struct Closed {
     pub is_quiet: bool,
 }
 
-/// Keeps launches from beginning, and waits for those under way to return, for so long at most. One thread at
-/// a time may call this.
+/// Makes new launches wait, and waits up to `patience_ns` for those under way to return. To make the barrier
+/// ready, or to do without one, takes some milliseconds more. One thread at a time may call this.
 pub fn close(patience_ns: u64) -> Closed {
     // Before launches wait: it takes milliseconds.
     let has_barrier = system::register_barrier();
@@ -299,7 +304,7 @@ mod tests {
     }
 
     /// One thread launches and another one closes at the same instant, over and over. Without the barrier
-    /// neither would see the other now and then.
+    /// it would sometimes happen that neither sees the other.
     fn launches_that_began_in_a_quiet_moment() -> u32 {
         const LONGEST: Duration = Duration::from_millis(500);
         let end = Instant::now() + LONGEST;

@@ -1,5 +1,5 @@
-"""Whether hook_bypass finds what a hook costs: in made times of launches, and of made hooks, one that takes a
-microsecond and one that is its driver itself.
+"""Checks that hook_bypass finds a known cost: in made times of launches, and with two hooks that run, one that
+adds a microsecond and one that is the driver's function itself.
 
     python3 -m harness.hook_bypass_synthetic FOLDER       in tests/gpu; needs gcc
 """
@@ -38,24 +38,24 @@ void launches(launch_t *launch, long count) {
     }
 }
 """ % (KERNELS, KERNELS)
-# Of made times: launches 10 to 40 us apart, as a layer's are, on a machine whose speed changes by up to 5 %
-# each 50 launches; some of them take three times as long.
+# The made times, of which a tick is a nanosecond: launches are 10 to 40 us apart, as in a model's layer; the
+# machine's slowness changes by up to 5 % each 50 launches; and 3 % of the launches take three times as long.
 SEEDS, PLANTED, PLACES = 12, 300, 60
-SPEED_CHANGE, SPEED_LEAST, SPEED_MOST, NOISE, LONG_SHARE, LONG = 0.05, 0.7, 1.5, 0.08, 0.03, 3
+CHANGE, LEAST, MOST, NOISE, LONG_SHARE, LONG = 0.05, 0.7, 1.5, 0.08, 0.03, 3
 
 
 def made_samples(seed):
-    """Samples, and what a hook costs in them: more where the machine is slow."""
-    draw, speed, samples, speeds = random.Random(seed), 1.0, [], []
+    """Samples, and the hook's mean cost in them, which is multiplied by the machine's slowness as all times are."""
+    draw, slowness, samples, all_slowness = random.Random(seed), 1.0, [], []
     apart = [draw.uniform(10_000, 40_000) for _ in range(PLACES)]
     for at in range(LAUNCHES):
         if at % 50 == 0:
-            speed = min(max(speed * draw.uniform(1 - SPEED_CHANGE, 1 + SPEED_CHANGE), SPEED_LEAST), SPEED_MOST)
+            slowness = min(max(slowness * draw.uniform(1 - CHANGE, 1 + CHANGE), LEAST), MOST)
         is_bypassed = draw.random() < 0.25
-        time = (apart[at % PLACES] + (0 if is_bypassed else PLANTED)) * speed * draw.lognormvariate(0, NOISE) * (LONG if draw.random() < LONG_SHARE else 1)
+        time = (apart[at % PLACES] + (0 if is_bypassed else PLANTED)) * slowness * draw.lognormvariate(0, NOISE) * (LONG if draw.random() < LONG_SHARE else 1)
         samples.append((int(time), at % PLACES, int(is_bypassed)))
-        speeds.append(speed)
-    return samples, PLANTED * statistics.fmean(speeds)
+        all_slowness.append(slowness)
+    return samples, PLANTED * statistics.fmean(all_slowness)
 
 
 def check_made_samples():
@@ -69,7 +69,7 @@ def check_made_samples():
     mean, half = statistics.fmean(errors), statistics.fmean(halves)
     print(f"made samples: ± {half:.0f}, {contained} of {SEEDS} intervals contain the planted cost of some {PLANTED}, mean error {mean:+.1f}")
     assert contained >= SEEDS - 2 and abs(mean) < half / SEEDS**0.5, (contained, mean, half)
-    # Without regard to the machine's speed they are ±130, and without regard to histories ±250.
+    # Without the correction by speed half an interval is some 130, and without histories 250.
     assert 20 < half < 90, half
 
 
@@ -85,7 +85,7 @@ def check_made_hooks(folder):
     made = ctypes.CDLL(library("made", source))
     hook, driver = (ctypes.cast(function, ctypes.c_void_p).value for function in (made.hook, made.driver))
     for name, way, least, most in (("a hook of 1 us", (hook, driver), 990, 1200), ("no hook", (driver, driver), -10, 10)):
-        # A library of its own has samples of its own.
+        # Each hook has a copy of the library, since the samples are static variables.
         bypass = hook_bypass.HookBypass(library(f"bypass-{name.replace(' ', '-')}", build.GPU_TESTS / "hook_bypass.c"), way, way)
         bypass.switch(True)
         made.launches(bypass.library.hook_or_bypass, ctypes.c_long(LAUNCHES))

@@ -1,16 +1,17 @@
-"""Effects of states of one process, from blocks of steps that were measured one after another.
+"""How much each state, a setting under which blocks of steps ran, changes the time of a step: estimated within a process, from blocks that were measured
+one after another, and pooled over processes.
 
 The model: the logarithm of a block's time a step is the state's effect, plus a drift, plus noise. The drift of a process is slow, so that the
 difference of two neighbouring blocks is the difference of their states' effects plus noise, whatever the drift is. Effects, against
 the base, are fitted to these differences by least squares, with weights that bound what outliers count for (Huber). The
-interval comes from leaving out one of 20 stretches of the process at a time (jackknife), which allows for noise that neighbours share.
+standard error comes from leaving out one of 20 stretches of the process at a time (jackknife), which allows for noise that neighbours share.
 """
 
 import math
 import statistics
 
 STRETCHES = 20
-T_STRETCHES = 2.093  # 97.5 % of Student's t with 19 degrees of freedom.
+T_STRETCHES = 2.093  # The 97.5 % quantile of Student's t with 19 degrees of freedom.
 HUBER = 1.345
 
 
@@ -30,7 +31,8 @@ def solve(matrix, right):
 
 
 def fit(differences, states):
-    """Effects of `states` by (from, to, difference); the base is in no list and has none."""
+    """Each state's effect, from (from, to, difference). The base may be one of these two, but is not in `states`: its effect is 0. None if effects
+    cannot be distinguished."""
     place = {state: at for at, state in enumerate(states)}
     weights, effects = [1.0] * len(differences), None
     for _ in range(12):
@@ -52,7 +54,7 @@ def fit(differences, states):
 
 
 def jackknife(left_out):
-    """The standard error of a figure, from what it is without one stretch at a time."""
+    """The standard error of a figure, from its values with one stretch left out each time."""
     mean = statistics.fmean(left_out)
     return math.sqrt((len(left_out) - 1) / len(left_out) * sum((one - mean) ** 2 for one in left_out))
 
@@ -74,8 +76,8 @@ def of_process(blocks, base):
 
 
 def weighted(each):
-    """The mean of processes' (figure, half of its 95 % interval), by their intervals, and the half of its own. Where processes differ by more than their
-    intervals explain, it is wider by that (Birge's ratio)."""
+    """Of processes' (figure, half of its 95 % interval, which is T_STRETCHES standard errors): the mean, weighted by 1 / half², and half of its own 95 %
+    interval. Where processes differ by more than their intervals explain, that is widened by Birge's ratio."""
     weights = [1 / half**2 for _, half in each]
     mean = sum(weight * figure for weight, (figure, _) in zip(weights, each)) / sum(weights)
     excess = math.sqrt(sum(weight * (figure - mean) ** 2 for weight, (figure, _) in zip(weights, each)) / max(1, len(each) - 1))

@@ -14,17 +14,17 @@ import hook_tables
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from harness.paired import STRETCHES, T_STRETCHES, jackknife  # noqa: E402
 
-# How many launches of each way a history has at least.
+# A history counts only if so many launches went through the hook, and so many past it.
 LAUNCHES_MIN = 50
-# By how many launches before and after one the machine's speed is known, and for how much slower than usual
-# one of them counts at most.
+# The machine's speed at a launch is estimated from so many launches before it and after it, by the ratio of
+# their times to what is usual of them; larger ratios than RATIO_MAX are cut to it.
 AROUND, RATIO_MAX = 25, 2
 SAMPLE = struct.Struct("III")
 
 
 class HookBypass:
     def __init__(self, library, launch, launch_ex):
-        """Each way of launching is a hook's address and that of what it stands for."""
+        """`launch` and `launch_ex` are each two addresses: gputrace's hook, and the driver's function that it stands for."""
         self.library = ctypes.CDLL(str(library))
         self.library.ticks_per_ns.restype = ctypes.c_double
         if not self.library.bypass_prepare(*map(ctypes.c_void_p, (*launch, *launch_ex))):
@@ -32,7 +32,7 @@ class HookBypass:
 
     @staticmethod
     def of_this_process(library):
-        """Stands between the libraries of this process and gputrace's hooks from now on."""
+        """Puts the library's functions where this process's libraries have gputrace's hooks."""
         tables = hook_tables.HookTables()
         ways = [(tables.hooks[name], tables.driver[name]) for name in ("cuLaunchKernel", "cuLaunchKernelEx")]
         bypass = HookBypass(library, *ways)
@@ -45,7 +45,8 @@ class HookBypass:
         self.library.bypass_switch(int(is_on))
 
     def samples(self):
-        """(ticks, history, is_bypassed) of each launch but a thread's last one. To be called while no thread launches."""
+        """(ticks, history, is_bypassed) of each launch that was followed by another of its thread in less than 2^32 ticks, up to SAMPLES_MAX of
+        hook_bypass.c. To be called while no thread launches."""
         found = ctypes.c_void_p()
         count = self.library.bypass_samples(ctypes.byref(found))
         return list(SAMPLE.iter_unpack(ctypes.string_at(found, count * SAMPLE.size)))
@@ -55,7 +56,7 @@ class HookBypass:
 
 
 def cost(samples):
-    """What a launch takes longer with its hook, the half of the 95 % interval, and by how many launches that is known."""
+    """How many ticks longer a launch takes with its hook, half of that figure's 95 % interval, and the number of launches it is made of."""
     histories = {}
     for at, (ticks, (_, history, is_bypassed)) in enumerate(zip(speed_corrected(samples), samples)):
         histories.setdefault(history, ([], []))[is_bypassed].append((ticks, at * STRETCHES // len(samples)))
@@ -67,7 +68,8 @@ def cost(samples):
 
 
 def speed_corrected(samples):
-    """Their ticks, by the machine's speed just then: that of the launches around each, to what is usual of their histories."""
+    """Each launch's ticks, scaled to the run's mean speed. The speed at a launch is the mean, over the launches around it, of their time to the
+    median time of their history."""
     histories = {}
     for ticks, history, _ in samples:
         histories.setdefault(history, []).append(ticks)
@@ -76,14 +78,14 @@ def speed_corrected(samples):
     sums = [0.0, *itertools.accumulate(ratios)]
     for at, ((ticks, _, _), own) in enumerate(zip(samples, ratios)):
         begin, end = max(at - AROUND, 0), min(at + AROUND + 1, len(samples))
-        # Without itself, or a part of what its hook costs would count as speed.
+        # The launch itself is left out, or a part of what its hook costs would be taken for speed.
         around = (sums[end] - sums[begin] - own) / max(end - begin - 1, 1)
         yield ticks * sums[-1] / len(samples) / around if around else ticks
 
 
 def difference(histories, left_out=None):
-    """The mean over histories, by the launches past the hook, of what a typical launch takes longer with it; of all stretches but one. None if
-    there are no launches."""
+    """How much longer a typical launch takes with its hook: the mean over histories, weighted by their launches past the hook. The stretch
+    `left_out`, if there is one, does not count. None if no history has launches of both kinds."""
     total = weight = 0
     for ways in histories:
         hooked, bypassed = ([ticks for ticks, stretch in times if stretch != left_out] for times in ways)
