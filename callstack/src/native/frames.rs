@@ -97,7 +97,7 @@ impl Native {
         let rule = |pc: u64| self.rule(session, pc, epoch);
         let kept = last.and_then(|(last, buffer)| last.sum(buffer, from, libraries, rule));
         match kept {
-            Some(sum) => fold(sum, End::Outermost as u64).max(1),
+            Some((sum, end)) => fold(sum, end as u64).max(1),
             None => self.hash_of_all(session, from),
         }
     }

@@ -2,43 +2,58 @@
 //!
 //! The outer frames of a launch are mostly those of the last one. A walk by rules takes two dependent reads
 //! for each frame: the rule of its code address, from a table that is larger than a core's first cache, and
-//! the return address. So the last walk's frames are kept, the outermost first. Where the walk comes to a
-//! kept frame (the same code address, stack pointer and frame pointer), its caller's are read where they were
-//! found the last time, and compared with the next kept frame. If they are equal, the walk goes on with the
-//! *kept* ones: the processor predicts that they are, and reads many frames at a time. The sum that the hash
-//! is made of is kept for each of them.
+//! the return address. So the last walk is kept, as its frames and as the words of the stack that it went
+//! by. Where the next walk comes to a kept frame, it compares those words, from that frame on outward, with
+//! what the stack has now. None waits for another, so that the processor reads many at a time. If all are
+//! equal, all the frames are, and their sum is known.
 //!
-//! Only walks on the thread's own stack are kept, and only those that go by the stack or the frame pointer to
-//! the outermost frame. What is read of the stack is above the frame that the walk has come to, and so is
-//! mapped.
+//! Most functions use the frame pointer for any value, which differs from one launch to the next. So where a
+//! function stores its caller's is a word to compare only if a frame further out is found by it.
+//!
+//! Only walks on the thread's own stack are kept. What is read of the stack is above the frame that the walk
+//! has come to, and so is mapped.
 
 use super::bounds::Bounds;
 use super::rule::{Kind, OWN, Rule, SavedBp};
 use super::stack::{self, load};
-use super::walk::Registers;
+use super::walk::{End, Registers};
 use crate::fold::fold;
 use crate::sum::Sum;
 
 /// Deeper stacks are walked without.
 const FRAMES_MAX: usize = 160;
+/// Return addresses, and the few other words that a frame's end or a frame pointer was read from.
+const WORDS_MAX: usize = 256;
 /// How many stacks are walked without after one that cannot be kept.
 const PASSED_OVER: u32 = 15;
+
+/// A word that a walk went by.
+#[derive(Clone, Copy)]
+struct ReadWord {
+    at: u64,
+    word: u64,
+}
 
 #[derive(Clone, Copy)]
 struct KeptFrame {
     pc: u64,
     sp: u64,
+    /// Only valid if the frame needs it.
     bp: u64,
-    /// The address of the word that is the caller's frame pointer: on the stack, or, if the function leaves
-    /// the frame pointer alone, in the next kept frame.
-    bp_at: u64,
+    rule: Rule,
+    /// Of this frame and of those further out.
+    sum: u64,
+    /// How many words lead from this frame to the outermost.
+    words: usize,
+    /// Whether this frame's end or one further out is found by `bp`.
+    needs_bp: bool,
 }
 
-/// A frame of the walk under way; `bp_at` is 0 if the function leaves the frame pointer alone.
+/// A frame of the walk under way.
 #[derive(Clone, Copy)]
 struct FoundFrame {
-    frame: KeptFrame,
-    term: u64,
+    at: Registers,
+    rule: Rule,
 }
 
 /// A thread's last walk. Zeroed memory is valid: no walk.
@@ -49,11 +64,13 @@ pub struct LastNativeWalk {
     /// Whose walk it is ([`FoundFrames::turn`]), and the number of closed libraries.
     valid_for: (u32, u32),
     passed_over: u32,
-    /// The number of frames and sums, the outermost first.
+    /// Whether no rule leads on from the last frame. Otherwise it is the thread's first.
+    is_lost: bool,
+    /// The number of frames, the outermost first.
     count: usize,
+    /// The outermost frame's first.
+    words: [ReadWord; WORDS_MAX],
     frames: [KeptFrame; FRAMES_MAX],
-    terms: [u64; FRAMES_MAX],
-    sums: [u64; FRAMES_MAX],
 }
 
 /// A thread's walk under way.
@@ -72,8 +89,8 @@ impl FoundFrames {
 }
 
 impl LastNativeWalk {
-    /// The sum of the frames from there on, as a walk makes it that ends at the outermost frame. `None` if
-    /// the walk cannot be kept.
+    /// The sum of the frames from there on, as a walk makes it, and how it ends. `None` if the walk cannot
+    /// be kept.
     #[inline(always)]
     pub fn sum(
         &mut self,
@@ -81,7 +98,7 @@ impl LastNativeWalk {
         from: Registers,
         epoch: u32,
         rule: impl FnMut(u64) -> Rule,
-    ) -> Option<u64> {
+    ) -> Option<(u64, End)> {
         if self.passed_over != 0 {
             self.passed_over -= 1;
             return None;
@@ -95,11 +112,14 @@ impl LastNativeWalk {
                 return None;
             }
         }
-        let sum = self.walk(buffer, from, self.own.end, rule);
+        let sum = match self.count.checked_sub(1).and_then(|last| self.frames.get(last)) {
+            Some(last) if last.is(&from) && self.changed(last.words).is_none() => Some(last.sum),
+            _ => self.walk(buffer, from, rule),
+        };
         if sum.is_none() {
             (self.count, self.passed_over) = (0, PASSED_OVER);
         }
-        sum
+        Some((sum?, if self.is_lost { End::Lost } else { End::Outermost }))
     }
 
     /// The code addresses of the kept frames, the outermost first.
@@ -108,12 +128,20 @@ impl LastNativeWalk {
         self.frames[..self.count].iter().map(|frame| frame.pc).collect()
     }
 
+    /// The innermost of the first `count` words that is another one now.
     #[inline(always)]
+    fn changed(&self, count: usize) -> Option<usize> {
+        // SAFETY: aligned words of the thread's own stack, above the frame that the walk has come to: they
+        // were read there when the frame was kept.
+        self.words.get(..count)?.iter().rposition(|read| unsafe { load(read.at) } != read.word)
+    }
+
+    /// Walks by rules, and by the kept frames as far as it comes to them.
+    #[inline(never)]
     fn walk(
         &mut self,
         buffer: &mut FoundFrames,
         from: Registers,
-        end: u64,
         mut rule: impl FnMut(u64) -> Rule,
     ) -> Option<u64> {
         let mut at = from;
@@ -124,104 +152,117 @@ impl LastNativeWalk {
             while self.frames.get(rest.wrapping_sub(1)).is_some_and(|kept| kept.sp < at.sp) {
                 rest -= 1;
             }
-            let first = rest;
-            if self.frames.get(rest.wrapping_sub(1)).is_some_and(|kept| kept.is(&at)) {
-                rest = self.unchanged(rest);
-                if rest == 1 {
-                    break first;
-                }
-                // The caller of the frame `rest - 1` is another one, so those inside it are mixed again.
-                for index in (rest..first).rev() {
-                    let (frame, term) = (*self.frames.get(index)?, *self.terms.get(index)?);
-                    let frame = KeptFrame { bp_at: self.bp_at_on_stack(frame.bp_at), ..frame };
-                    *buffer.frames.get_mut(found)? = FoundFrame { frame, term };
+            if let Some(kept) = self.frames.get(rest.wrapping_sub(1)).filter(|kept| kept.is(&at)) {
+                let Some(changed) = self.changed(kept.words) else { break rest };
+                // The caller of the frame that has this word is another one. The frames inside it are mixed
+                // again.
+                while let Some([caller, kept]) = self.frames.get(rest.wrapping_sub(2)..rest)
+                    && changed < caller.words
+                {
+                    *buffer.frames.get_mut(found)? = FoundFrame { at, rule: kept.rule };
                     found += 1;
+                    // It may be another value than when the frame was kept, where no frame needs it.
+                    let bp = self.caller_bp(at, kept.rule, caller.sp)?;
+                    at = Registers { pc: caller.pc, sp: caller.sp, bp };
+                    rest -= 1;
                 }
-                let KeptFrame { pc, sp, bp, .. } = *self.frames.get(rest.wrapping_sub(1))?;
-                at = Registers { pc, sp, bp };
             }
             let rule = rule(at.pc);
+            *buffer.frames.get_mut(found)? = FoundFrame { at, rule };
+            found += 1;
             let offset = rule.cfa_offset();
             let cfa = match rule.kind() {
                 Kind::Sp => at.sp.wrapping_add_signed(offset),
                 Kind::Bp => at.bp.wrapping_add_signed(offset),
-                Kind::Outermost => 0,
-                _ => return None,
+                Kind::AtBp => self.word(at, at.bp.wrapping_add_signed(offset))?,
+                Kind::Outermost => {
+                    self.is_lost = false;
+                    break 0;
+                }
+                // Without an image, the code's table may only not have been read yet.
+                Kind::Unknown if rule.image() != 0 => {
+                    self.is_lost = true;
+                    break 0;
+                }
+                Kind::Unknown | Kind::Signal => return None,
             };
-            let is_on_stack =
-                |word: u64| word >= at.sp && word & 7 == 0 && word.checked_add(8).is_some_and(|to| to <= end);
-            let bp_at = match rule.saved_bp() {
-                SavedBp::Unchanged => 0,
-                SavedBp::FromCfa(offset) => cfa.wrapping_add_signed(offset),
-                SavedBp::AtBp => at.bp,
-            };
-            let Registers { pc, sp, bp } = at;
-            let term = if rule.has(OWN) { 0 } else { term(pc, rule) };
-            *buffer.frames.get_mut(found)? = FoundFrame { frame: KeptFrame { pc, sp, bp, bp_at }, term };
-            found += 1;
-            if rule.kind() == Kind::Outermost {
-                break 0;
-            }
-            if cfa <= sp || !is_on_stack(cfa.wrapping_sub(8)) || bp_at != 0 && !is_on_stack(bp_at) {
+            if cfa <= at.sp {
                 return None;
             }
-            // SAFETY: aligned words of the thread's own stack, above the frame.
-            let (pc, bp) = unsafe { (load(cfa - 8), if bp_at == 0 { bp } else { load(bp_at) }) };
+            let pc = self.word(at, cfa.wrapping_sub(8))?;
             // A first function of a stack made by hand.
             if pc == 0 {
                 return None;
             }
-            at = Registers { pc, sp: cfa, bp };
+            at = Registers { pc, sp: cfa, bp: self.caller_bp(at, rule, cfa)? };
         };
         self.keep(buffer, kept, found)
     }
 
-    /// Follows unchanged frames outward from the one before `rest`, which is one. Returns the number of
-    /// frames up to the last of them.
+    /// The word of the stack there, if it is one above the frame.
     #[inline(always)]
-    fn unchanged(&self, mut rest: usize) -> usize {
-        while let (Some(frame), Some(next)) =
-            (self.frames.get(rest.wrapping_sub(1)), self.frames.get(rest.wrapping_sub(2)))
-        {
-            // SAFETY: aligned words of the thread's own stack above the frame, which the walk has come to, or
-            // of this value: they were read there when the frame was kept.
-            let (pc, bp) = unsafe { (load(next.sp - 8), load(frame.bp_at)) };
-            if pc != next.pc || bp != next.bp {
-                break;
-            }
-            rest -= 1;
-        }
-        rest
+    fn word(&self, frame: Registers, at: u64) -> Option<u64> {
+        let is_on_stack = at >= frame.sp && at & 7 == 0 && at.checked_add(8)? <= self.own.end;
+        // SAFETY: an aligned word of the thread's own stack, above a frame that the walk has come to.
+        is_on_stack.then(|| unsafe { load(at) })
     }
 
-    fn bp_at_on_stack(&self, bp_at: u64) -> u64 {
-        let own = (&raw const self.frames).addr() as u64;
-        if bp_at.wrapping_sub(own) < size_of_val(&self.frames) as u64 { 0 } else { bp_at }
+    #[inline(always)]
+    fn caller_bp(&self, frame: Registers, rule: Rule, cfa: u64) -> Option<u64> {
+        match caller_bp_at(frame.bp, rule, cfa) {
+            None => Some(frame.bp),
+            Some(at) => self.word(frame, at),
+        }
     }
 
     /// Keeps the frames that were found, in front of so many that were kept before. Returns the sum.
     #[inline(always)]
     fn keep(&mut self, buffer: &FoundFrames, kept: usize, found: usize) -> Option<u64> {
-        let mut sum = match kept {
-            0 => 0,
-            kept => *self.sums.get(kept - 1)?,
+        let mut caller = match kept {
+            0 => None,
+            kept => Some(*self.frames.get(kept - 1)?),
         };
         self.count = kept;
-        for index in (0..found).rev() {
-            let FoundFrame { frame, term } = *buffer.frames.get(index)?;
-            if term != 0 {
-                sum = Sum::with_inner(sum, term);
+        for FoundFrame { at: Registers { pc, sp, bp }, rule } in
+            buffer.frames.get(..found)?.iter().rev().copied()
+        {
+            let (outer, mut words) = caller.map_or((0, 0), |caller| (caller.sum, caller.words));
+            let sum = if rule.has(OWN) { outer } else { Sum::with_inner(outer, term(pc, rule)) };
+            let mut needs_bp =
+                matches!(rule.kind(), Kind::Bp | Kind::AtBp) || rule.saved_bp() == SavedBp::AtBp;
+            if let Some(caller) = caller {
+                let mut read = |at: u64, word: u64| {
+                    *self.words.get_mut(words)? = ReadWord { at, word };
+                    words += 1;
+                    Some(())
+                };
+                read(caller.sp.wrapping_sub(8), caller.pc)?;
+                if rule.kind() == Kind::AtBp {
+                    read(bp.wrapping_add_signed(rule.cfa_offset()), caller.sp)?;
+                }
+                if caller.needs_bp {
+                    match caller_bp_at(bp, rule, caller.sp) {
+                        Some(at) => read(at, caller.bp)?,
+                        None => needs_bp = true,
+                    }
+                }
             }
-            let bp_at = match (frame.bp_at, self.frames.get(self.count.wrapping_sub(1))) {
-                (0, Some(next)) => (&raw const next.bp).expose_provenance() as u64,
-                (bp_at, _) => bp_at,
-            };
-            *self.frames.get_mut(self.count)? = KeptFrame { bp_at, ..frame };
-            *self.terms.get_mut(self.count)? = term;
-            *self.sums.get_mut(self.count)? = sum;
+            let frame = KeptFrame { pc, sp, bp, rule, sum, words, needs_bp };
+            *self.frames.get_mut(self.count)? = frame;
             self.count += 1;
+            caller = Some(frame);
         }
-        Some(sum)
+        Some(caller?.sum)
+    }
+}
+
+/// Where a function has its caller's frame pointer; `None` if it leaves it alone.
+#[inline(always)]
+fn caller_bp_at(bp: u64, rule: Rule, cfa: u64) -> Option<u64> {
+    match rule.saved_bp() {
+        SavedBp::Unchanged => None,
+        SavedBp::FromCfa(offset) => Some(cfa.wrapping_add_signed(offset)),
+        SavedBp::AtBp => Some(bp),
     }
 }
 
@@ -232,8 +273,170 @@ pub(super) fn term(pc: u64, rule: Rule) -> u64 {
 }
 
 impl KeptFrame {
+    /// Whether the walk has come to this frame.
     #[inline(always)]
     fn is(&self, at: &Registers) -> bool {
-        self.pc == at.pc && self.sp == at.sp && self.bp == at.bp
+        self.pc == at.pc && self.sp == at.sp && (self.bp == at.bp || !self.needs_bp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+
+    use super::super::bounds::tests::learn_in_a_thread;
+    use super::super::stack::Stack;
+    use super::super::walk::walk;
+    use super::*;
+
+    const WORDS: usize = 256;
+    const THREAD_BEGINS: u64 = 900;
+    const NO_RULE: u64 = 901;
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (self.0 >> 33) % limit
+        }
+    }
+
+    /// A code address has one rule: `pc % KINDS` says how its frame is found, and `pc / KINDS` how large it
+    /// is.
+    const KINDS: u64 = 6;
+
+    fn words_of(pc: u64) -> u64 {
+        5 + pc / KINDS % 4
+    }
+
+    fn rule(pc: u64) -> Rule {
+        let bytes = 8 * words_of(pc) as i64;
+        let rule = match (pc, pc % KINDS) {
+            (THREAD_BEGINS, _) => Rule::new(Kind::Outermost, 0, SavedBp::Unchanged),
+            (NO_RULE, _) => Rule::new(Kind::Unknown, 0, SavedBp::Unchanged),
+            (_, 0) => Rule::new(Kind::Sp, bytes, SavedBp::Unchanged),
+            (_, 1) => Rule::new(Kind::Sp, bytes, SavedBp::FromCfa(-24)),
+            (_, 2) => Rule::new(Kind::Sp, bytes, SavedBp::AtBp),
+            (_, 3) => Rule::new(Kind::Bp, 16, SavedBp::FromCfa(-16)),
+            (_, 4) => Rule::new(Kind::AtBp, -8, SavedBp::AtBp),
+            _ => Rule::new(Kind::AtBp, -8, SavedBp::FromCfa(-24)),
+        };
+        rule.unwrap().with(7, 0)
+    }
+
+    /// Frames on part of the calling thread's stack.
+    struct Chain {
+        stack: [u64; WORDS],
+        /// The outermost first.
+        code: Vec<u64>,
+        innermost: Registers,
+    }
+
+    impl Chain {
+        fn write(&mut self, at: u64, word: u64) {
+            let first = self.stack.as_ptr().expose_provenance() as u64;
+            self.stack[((at - first) / 8) as usize] = word;
+        }
+
+        /// Other functions from there on inward.
+        fn call(&mut self, random: &mut Random, outer: usize, depth: usize) {
+            self.code.truncate(outer);
+            if outer == 0 {
+                self.code.push([THREAD_BEGINS, THREAD_BEGINS, NO_RULE][random.below(3) as usize]);
+            }
+            while self.code.len() < depth {
+                self.code.push(100 + random.below(40));
+            }
+        }
+
+        /// Another function in the middle, with a frame as large.
+        fn replace(&mut self, random: &mut Random) {
+            let index = random.below(self.code.len() as u64) as usize;
+            if index > 0 {
+                self.code[index] = self.code[index] / KINDS * KINDS + random.below(KINDS);
+            }
+        }
+
+        /// Writes the frames. Frame pointers by which no frame is found have any value.
+        fn write_frames(&mut self, random: &mut Random) {
+            let end = (&raw const self.stack).addr() as u64 + 8 * WORDS as u64;
+            let mut caller = Registers { pc: self.code[0], sp: end - 16, bp: random.below(9) };
+            for pc in self.code[1..].to_vec() {
+                let (rule, cfa) = (rule(pc), caller.sp);
+                let bp = match (rule.kind(), rule.saved_bp()) {
+                    (Kind::Sp, SavedBp::Unchanged) => caller.bp,
+                    (Kind::Bp, _) => cfa - 16,
+                    (Kind::AtBp, _) => {
+                        self.write(cfa - 40, cfa);
+                        cfa - 32
+                    }
+                    (_, SavedBp::AtBp) => cfa - 8 * (2 + random.below(3)),
+                    _ => random.below(9),
+                };
+                self.write(cfa - 8, caller.pc);
+                if let Some(at) = caller_bp_at(bp, rule, cfa) {
+                    self.write(at, caller.bp);
+                }
+                caller = Registers { pc, sp: cfa - 8 * words_of(pc), bp };
+            }
+            self.innermost = caller;
+        }
+    }
+
+    /// The sum and the end without a kept walk.
+    fn plain(from: Registers) -> (u64, End) {
+        let mut sum = Sum::default();
+        let end = walk(&mut Stack::of_this_thread(from.sp), from, rule, |frame| {
+            sum.add_outer(term(frame.pc, frame.rule));
+        });
+        (sum.sum, end)
+    }
+
+    #[test]
+    fn kept_walks_find_what_plain_ones_find() {
+        learn_in_a_thread();
+        // SAFETY: zeroed memory is valid.
+        let mut kept: Box<(LastNativeWalk, FoundFrames)> = Box::new(unsafe { core::mem::zeroed() });
+        let (last, buffer) = &mut *kept;
+        let (mut random, nowhere) = (Random(1), Registers { pc: 0, sp: 0, bp: 0 });
+        let mut chain = Chain { stack: [0; WORDS], code: Vec::new(), innermost: nowhere };
+        let (mut walked, mut by_rules, mut frames) = (0, 0, 0);
+        for round in 0..20_000 {
+            let depth = 1 + random.below(20) as usize;
+            match random.below(5) {
+                0 | 1 if round > 0 => chain.replace(&mut random),
+                2 if round > 0 => {}
+                _ => {
+                    let outer = random.below(chain.code.len().min(depth) as u64 + 1) as usize;
+                    chain.call(&mut random, outer, depth);
+                }
+            }
+            chain.write_frames(&mut random);
+            let is_damaged = random.below(4) == 0;
+            if is_damaged {
+                let from = chain.innermost;
+                let words = [from.sp, from.bp, from.pc, 8, 0, u64::MAX];
+                chain.stack[random.below(WORDS as u64) as usize] = words[random.below(6) as usize];
+            }
+            let (from, asked) = (chain.innermost, Cell::new(0));
+            last.passed_over = 0;
+            let found = last.sum(buffer, from, 1, |pc| {
+                asked.set(asked.get() + 1);
+                rule(pc)
+            });
+            let plainly = plain(from);
+            assert!(found.is_some() || is_damaged, "round {round}: {:?}", chain.code);
+            if let Some(found) = found {
+                assert_eq!(found, plainly, "round {round}: {:?}", chain.code);
+                walked += 1;
+                by_rules += asked.get();
+                frames += last.count;
+                let again = last.sum(buffer, from, 1, |_| panic!("nothing has changed"));
+                assert_eq!(again, Some(plainly));
+            }
+        }
+        println!("{by_rules} of {frames} frames by rules, in {walked} walks");
+        assert!(by_rules < frames / 2);
     }
 }

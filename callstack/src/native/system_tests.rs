@@ -183,8 +183,7 @@ fn chains() {
     }
     COMPARED.with(|compared| {
         let (times, kept) = (compared.times.get(), compared.kept.get());
-        // Functions that align their stack are not kept.
-        assert!(times >= 200 && kept > 20, "{kept} kept of {times}");
+        assert!(times >= 200 && kept == times, "{kept} kept of {times}");
     });
 }
 
