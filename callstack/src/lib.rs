@@ -8,13 +8,13 @@
 //! |---|---|
 //! | `stacks` | a call's stack, combined from all its parts, as one number |
 //! | `recent` | the stack cache: from a recent fingerprint to a stack id |
+//! | `expected` | the stack that a thread probably has next, recognised without a walk |
 //! | `python` | the calling thread's Python frames, read in place |
 //! | `native` | the calling thread's native frames, read in place |
 //! | `torch` | the backward pass of PyTorch that a thread runs a part of |
 //! | `ranges` | the ranges that the program marks: those open on each thread, and their names |
 //! | `active_span` | the span of another tracer that a thread's work belongs to |
 //! | `stack_slot` | this crate's data in a thread's slot |
-//! | `kept_walks` | what threads keep of their last walks |
 //! | `fold` | how two numbers become one |
 //! | `sum` | a sum over the frames of a stack |
 #![deny(
@@ -27,8 +27,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 pub mod active_span;
+mod expected;
 pub mod fold;
-mod kept_walks;
 pub mod native;
 pub mod python;
 pub mod ranges;

@@ -45,6 +45,11 @@ impl CachePosition {
     pub fn expected(self) -> u32 {
         self.next
     }
+
+    /// The entry that the thread came to last; 0 if none.
+    pub fn last(self) -> u32 {
+        self.last
+    }
 }
 
 #[derive(Debug)]
@@ -68,6 +73,13 @@ impl Recent {
     fn index(&self, fingerprint: u64) -> usize {
         // Every bit of a fingerprint depends on the whole stack.
         fingerprint as usize & self.lines.len().wrapping_sub(1)
+    }
+
+    /// The thread's position after it has come to the entry that was expected.
+    #[inline(always)]
+    pub fn follow(&self, position: CachePosition) -> CachePosition {
+        let next = self.entry(position.next).and_then(|(line, way)| line.next.get(way));
+        CachePosition { last: position.next, next: next.map_or(0, |next| next.load(Ordering::Relaxed)) }
     }
 
     /// Prefetches the line that the thread will probably ask for next.
@@ -119,8 +131,7 @@ impl Recent {
         {
             next.store(here, Ordering::Relaxed);
         }
-        let next = self.entry(here).and_then(|(line, way)| line.next.get(way));
-        *position = CachePosition { last: here, next: next.map_or(0, |next| next.load(Ordering::Relaxed)) };
+        *position = self.follow(CachePosition { last: position.last, next: here });
     }
 
     #[inline(always)]

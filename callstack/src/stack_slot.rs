@@ -7,8 +7,7 @@ use gputrace_producer::session::Session;
 use gputrace_producer::thread::{Callbacks, Slot, Write};
 use gputrace_wire::caller::Caller;
 
-use crate::kept_walks::{self, KeptWalks};
-use crate::python::last_frames::LastFrames;
+use crate::expected::{self, ExpectedStacks};
 use crate::python::lives::SeenEnds;
 use crate::python::runtime::KnownThread;
 use crate::python::tree::SeenTree;
@@ -20,14 +19,14 @@ use crate::recent;
 pub(crate) struct StackSlot {
     /// Whether `span` is set.
     pub has_span: Shared<bool>,
-    /// Whether nothing was free for `walks`.
-    pub has_no_walks: Shared<bool>,
     /// Whether PyTorch may be asked on this thread, as `torch` knows it.
     pub asked: Shared<u8>,
     /// The thread's position in the stack cache.
     pub recent: Shared<recent::CachePosition>,
-    /// What the thread keeps of its last walks, once it has walked.
-    pub walks: Shared<Option<&'static KeptWalks>>,
+    /// The stacks that the thread keeps, if there was room, and the generation of the session they are of; 0
+    /// if the thread did not ask for room.
+    pub expected: Shared<Option<&'static ExpectedStacks>>,
+    pub expected_of: Shared<u32>,
     /// Where the thread's Python state was found.
     pub python: Shared<KnownThread>,
     /// The thread's open ranges, once it has pushed one.
@@ -38,8 +37,6 @@ pub(crate) struct StackSlot {
     pub span: Shared<Caller>,
     /// The last tree of context variables in which the thread found no span's.
     pub searched: Shared<SeenTree>,
-    /// Where the last walk found its frames.
-    pub frames: LastFrames,
 }
 
 impl StackSlot {
@@ -50,26 +47,37 @@ impl StackSlot {
         unsafe { slot.callstack.content() }
     }
 
-    /// What the calling thread keeps of its last walks: the first time, one of these. `slot` is the
-    /// thread's. `None` if none was free.
+    /// The stacks that the calling thread keeps in that session; the first time, a place among `all`. `slot`
+    /// is the thread's. `None` if none was free.
     #[inline(always)]
-    pub fn kept_walks(slot: &Slot, all: &'static [KeptWalks]) -> Option<&'static KeptWalks> {
+    pub fn expected(
+        slot: &Slot,
+        all: &'static [ExpectedStacks],
+        generation: u32,
+    ) -> Option<&'static ExpectedStacks> {
         let state = StackSlot::of(slot);
-        match state.walks.get() {
-            None if !state.has_no_walks.get() => StackSlot::take_walks(slot, all),
-            walks => walks,
+        match state.expected_of.get() == generation {
+            true => state.expected.get(),
+            false => StackSlot::take_expected(slot, all, generation),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn take_walks(slot: &Slot, all: &'static [KeptWalks]) -> Option<&'static KeptWalks> {
+    fn take_expected(
+        slot: &Slot,
+        all: &'static [ExpectedStacks],
+        generation: u32,
+    ) -> Option<&'static ExpectedStacks> {
         let state = StackSlot::of(slot);
-        let walks = kept_walks::take(all);
-        state.walks.set(walks);
-        state.has_no_walks.set(walks.is_none());
+        if let Some(of_earlier_session) = state.expected.take() {
+            of_earlier_session.give_back();
+        }
+        let expected = expected::take(all);
+        state.expected.set(expected);
+        state.expected_of.set(generation);
         slot.set_callbacks(&CALLBACKS);
-        walks
+        expected
     }
 }
 
@@ -95,7 +103,8 @@ fn thread_ends(slot: &Slot) {
     if let Some(open) = state.open.take() {
         open.give_back();
     }
-    if let Some(walks) = state.walks.take() {
-        walks.give_back();
+    state.expected_of.set(0);
+    if let Some(expected) = state.expected.take() {
+        expected.give_back();
     }
 }

@@ -27,13 +27,14 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, kind};
 
 use crate::active_span::Works;
+use crate::expected::{self, Circumstances, Content, ExpectedStacks, ReadWord};
 use crate::fold::fold;
-use crate::kept_walks::{self, KeptWalks};
 use crate::native::frames::{self, Native};
 use crate::native::merge::{FrameBoundary, Outermost, PythonFrame, merge};
 use crate::native::walk as native_walk;
 use crate::python::callers;
 use crate::python::code::{Define, Text};
+use crate::python::known_chain;
 use crate::python::memory::{Checked, Own};
 use crate::python::runtime::{self, Runtime};
 use crate::python::stacks::{Codes, StackItem, fingerprint_inside, hash_inside};
@@ -86,7 +87,7 @@ pub struct Stacks {
     stacks: Handles,
     names: Handles,
     buffers: &'static [StackBuffer],
-    walks: &'static [KeptWalks],
+    expected: &'static [ExpectedStacks],
     count: AtomicU32,
 }
 
@@ -108,7 +109,7 @@ impl Stacks {
             stacks: Handles::new(STACK_SLOTS)?,
             names: Handles::new(NAME_SLOTS)?,
             buffers: memory::map(STACK_BUFFERS)?,
-            walks: kept_walks::new()?,
+            expected: expected::new()?,
             count: AtomicU32::new(0),
         })
     }
@@ -150,15 +151,14 @@ impl Stacks {
             && let Some(runtime) = runtime::current()
         {
             runtime.expect();
-            StackSlot::of(slot).frames.expect();
             if StackSlot::of(slot).has_span.get() {
                 callers::expect();
             }
         }
-        if state.has_native()
-            && let Some(walks) = StackSlot::of(slot).walks.get()
-        {
-            walks.expect(StackSlot::of(slot).recent.get().expected());
+        if let Some(expected) = StackSlot::of(slot).expected.get() {
+            // SAFETY: the calling thread's, which is inside the guard of its hook.
+            let content = unsafe { expected.content() };
+            content.stacks.expect_words(StackSlot::of(slot).recent.get().expected());
         }
     }
 
@@ -186,70 +186,152 @@ impl Stacks {
     fn of_python(&self, session: &Session, slot: &Slot) -> Option<(u32, Works)> {
         let thread = StackSlot::of(slot);
         let (runtime, state) = runtime::of_known_thread(session, &thread.python)?;
+        let circumstances = Circumstances::now(state, false);
+        let content = self.kept_by(session, slot);
         // SAFETY: as in `of_parts`.
         let memory = unsafe { Own::new() };
-        let kept = (&thread.ends, &thread.frames);
+        let stack = match &content {
+            Some(content)
+                if let Some((kept, frames, _)) =
+                    content.stacks.find(thread.recent.get().expected(), circumstances)
+                    && known_chain::is(&memory, &runtime.layout, state, frames) =>
+            {
+                let position = self.recent.follow(thread.recent.get());
+                thread.recent.set(position);
+                content.stacks.expect(position.expected());
+                kept.met()
+            }
+            _ => self.by_fingerprint(slot, (runtime, state), circumstances, content)?,
+        };
+        Some((stack, Works::of_state(runtime, state).unwrap_or(Works::NOT)))
+    }
+
+    /// The stack, where it has Python frames only, is in the cache, and was not the expected one.
+    #[inline(never)]
+    fn by_fingerprint(
+        &self,
+        slot: &Slot,
+        (runtime, state): (&Runtime, u64),
+        circumstances: Circumstances,
+        content: Option<&mut Content>,
+    ) -> Option<u32> {
+        let thread = StackSlot::of(slot);
+        // SAFETY: as in `of_parts`.
+        let memory = unsafe { Own::new() };
         let fingerprint =
-            fingerprint_inside(&memory, &runtime.layout, &runtime.types, (state, 0), kept).ok()?;
+            fingerprint_inside(&memory, &runtime.layout, &runtime.types, (state, 0), &thread.ends).ok()?;
         if fingerprint == 0 {
             return None;
         }
         let mut position = thread.recent.get();
-        let id = self.recent.get(fingerprint, &mut position)?;
+        let expected = position.expected();
+        let stack = self.recent.get(fingerprint, &mut position)?;
         thread.recent.set(position);
-        Some((id, Works::of_state(runtime, state).unwrap_or(Works::NOT)))
+        if let Some(content) = content {
+            if position.last() == expected && known_chain::can_be_known(&runtime.layout) {
+                let python =
+                    |into: &mut [ReadWord]| known_chain::write(&memory, &runtime.layout, state, into);
+                content.stacks.keep(expected, stack, circumstances, python, Default::default());
+            }
+            content.stacks.expect(position.expected());
+        }
+        Some(stack)
+    }
+
+    /// What the calling thread keeps.
+    #[inline(always)]
+    fn kept_by(&self, session: &Session, slot: &Slot) -> Option<&'static mut Content> {
+        let expected = StackSlot::expected(slot, self.expected, session.generation)?;
+        // SAFETY: the calling thread's, which is inside the guard of its hook, and asks once in a hook.
+        Some(unsafe { expected.content() })
     }
 
     #[cold]
     #[inline(never)]
     fn of_parts(&self, session: &Session, slot: &Slot) -> (u32, Works) {
+        let thread = StackSlot::of(slot);
         let around = torch::around(session.generation);
         let outer = around.map_or(0, |around| around.outside.frame);
-        let (mut python, mut of_python) = (runtime::of_known_thread(session, &StackSlot::of(slot).python), 0);
+        let mut python = runtime::of_known_thread(session, &thread.python);
         let mut works = Works::NOT;
         if around.is_some_and(|around| !around.outside.caller.is_nobody()) {
             works = Works::ASK;
         }
         if let Some((runtime, state)) = python {
             works = Works::of_state(runtime, state).unwrap_or(works);
-            // SAFETY: the state is the calling thread's, in an interpreter whose layout was checked. Until
-            // the hook returns the thread runs no Python, so its frames and the objects they refer to stay.
-            let memory = unsafe { Own::new() };
-            let thread = StackSlot::of(slot);
-            let kept = (&thread.ends, &thread.frames);
-            match fingerprint_inside(&memory, &runtime.layout, &runtime.types, (state, outer), kept) {
+        }
+        // SAFETY: the state is the calling thread's, in an interpreter whose layout was checked. Until the
+        // hook returns the thread runs no Python, so its frames and the objects they refer to stay.
+        let memory = unsafe { Own::new() };
+        let (native, operators) = (self.native(session), operators::hash());
+        let circumstances = Circumstances::now(python.map_or(0, |(_, state)| state), native.is_some());
+        let mut position = thread.recent.get();
+        let entry = position.expected();
+        let is_alone = around.is_none() && operators == 0;
+        let (mut stacks, mut walk) = match self.kept_by(session, slot) {
+            Some(Content { stacks, last_walk, found_frames }) => {
+                (Some(stacks).filter(|_| is_alone), Some((last_walk, found_frames)))
+            }
+            None => (None, None),
+        };
+        let expected = stacks.as_ref().and_then(|stacks| stacks.find(entry, circumstances));
+        let expected = expected.filter(|(_, frames, _)| match python {
+            Some((runtime, state)) => known_chain::is(&memory, &runtime.layout, state, frames),
+            None => frames.is_empty(),
+        });
+        let hash = native.and_then(|native| {
+            let walk = walk.as_mut().map(|(last, found)| (&mut **last, &mut **found));
+            native.hash(session, expected.map(|(kept, _, words)| (kept.start, words)), walk)
+        });
+        if let Some((kept, ..)) = expected
+            && hash.is_none()
+        {
+            let stack = kept.met();
+            thread.recent.set(self.recent.follow(position));
+            torch::calls(session.generation, stack);
+            return (stack, works);
+        }
+        let (mut of_python, mut is_read) = (0, true);
+        if let Some((runtime, state)) = python {
+            match fingerprint_inside(&memory, &runtime.layout, &runtime.types, (state, outer), &thread.ends) {
                 Ok(fingerprint) => of_python = fingerprint,
                 Err(Damaged) => {
                     session.count(Counter::StacksUnread, 1);
-                    python = None;
+                    (python, is_read) = (None, false);
                 }
             }
         }
-        let native = self.native(session);
-        let beside = Beside {
-            native: native.map(|native| {
-                let walks = StackSlot::kept_walks(slot, self.walks);
-                let expected = StackSlot::of(slot).recent.get().expected();
-                // SAFETY: the calling thread's, which is inside the guard of its hook.
-                (native, native.hash(session, walks.and_then(|walks| unsafe { walks.native(expected) })))
-            }),
-            around: around.as_ref(),
-            operators: operators::hash(),
-        };
+        let beside = Beside { native: native.zip(hash), around: around.as_ref(), operators };
         let stack = match beside.with(of_python) {
             0 => 0,
             fingerprint => {
-                let mut position = StackSlot::of(slot).recent.get();
                 let stack = match self.recent.get(fingerprint, &mut position) {
                     Some(id) => id,
                     None => self.not_recent(session, &beside, python, fingerprint, &mut position),
                 };
-                StackSlot::of(slot).recent.set(position);
+                thread.recent.set(position);
                 stack
             }
         };
         if around.is_none() && stack != 0 {
             torch::calls(session.generation, stack);
+        }
+        // Another one than the expected one is not kept in its place.
+        if stack != 0
+            && is_read
+            && position.last() == entry
+            && let Some(stacks) = &mut stacks
+            && python.is_none_or(|(runtime, _)| known_chain::can_be_known(&runtime.layout))
+            && let Some(walk) = match (native, &walk) {
+                (None, _) => Some(Default::default()),
+                (Some(_), walk) => walk.as_ref().and_then(|(last, _)| last.words()),
+            }
+        {
+            let write = |into: &mut [ReadWord]| match python {
+                Some((runtime, state)) => known_chain::write(&memory, &runtime.layout, state, into),
+                None => Some(0),
+            };
+            stacks.keep(entry, stack, circumstances, write, walk);
         }
         (stack, works)
     }

@@ -1,12 +1,13 @@
 //! The calling thread's native frames as part of a stack: mixed into one number, and written out.
 
 use super::images::{Images, MappedImage};
-use super::last_walk::{FoundFrames, LastNativeWalk, term};
+use super::last_walk::{FoundFrames, LastNativeWalk, NativeStart, term};
 use super::rule::{EVALUATION, INTERPRETER, Kind, OWN, Rule};
 use super::rules::Rules;
 use super::stack::Stack;
 use super::surroundings;
 use super::walk::{End, FRAMES_MAX, Frame, Registers, walk};
+use crate::expected::ReadWord;
 use crate::fold::fold;
 use crate::python::code::Define;
 use crate::sum::Sum;
@@ -88,18 +89,26 @@ impl Native {
     }
 
     /// A hash of the calling thread's frames, never 0: the same one with and without the thread's last walk,
-    /// which makes it faster.
+    /// which makes it faster. `None` if they are as expected.
     #[inline(never)]
-    pub fn hash(&self, session: &impl Define, last: Option<(&mut LastNativeWalk, &mut FoundFrames)>) -> u64 {
+    pub fn hash(
+        &self,
+        session: &impl Define,
+        expected: Option<(NativeStart, &[ReadWord])>,
+        last: Option<(&mut LastNativeWalk, &mut FoundFrames)>,
+    ) -> Option<u64> {
         let from = here();
         let libraries = surroundings::epoch();
+        if expected.is_some_and(|(start, words)| start.leads_by(words, from, libraries)) {
+            return None;
+        }
         let epoch = Rules::epoch_of(libraries);
         let rule = |pc: u64| self.rule(session, pc, epoch);
         let kept = last.and_then(|(last, buffer)| last.sum(buffer, from, libraries, rule));
-        match kept {
+        Some(match kept {
             Some((sum, end)) => fold(sum, end as u64).max(1),
             None => self.hash_of_all(session, from),
-        }
+        })
     }
 
     #[cold]

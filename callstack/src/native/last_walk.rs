@@ -17,6 +17,7 @@ use super::bounds::Bounds;
 use super::rule::{Kind, OWN, Rule, SavedBp};
 use super::stack::{self, load};
 use super::walk::{End, Registers};
+use crate::expected::ReadWord;
 use crate::fold::fold;
 use crate::sum::Sum;
 
@@ -24,14 +25,29 @@ use crate::sum::Sum;
 const FRAMES_MAX: usize = 160;
 /// Return addresses, and the few other words that a frame's end or a frame pointer was read from.
 const WORDS_MAX: usize = 256;
-/// How many stacks are walked without after one that cannot be kept.
-const PASSED_OVER: u32 = 15;
 
-/// A word that a walk went by.
-#[derive(Clone, Copy)]
-struct ReadWord {
-    at: u64,
-    word: u64,
+/// Where a walk began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NativeStart {
+    sp: u64,
+    bp: u64,
+    /// Whether a frame was found by `bp`.
+    needs_bp: bool,
+    /// The number of closed libraries.
+    epoch: u32,
+}
+
+impl NativeStart {
+    /// Whether the thread's native frames are those of a walk that began there and went by these words. The
+    /// walk was the calling thread's, and `from` are the registers in the same function.
+    #[inline(always)]
+    pub fn leads_by(&self, words: &[ReadWord], from: Registers, epoch: u32) -> bool {
+        self.sp == from.sp
+            && (self.bp == from.bp || !self.needs_bp)
+            && self.epoch == epoch
+            // SAFETY: aligned words of the thread's own stack, above this function's frame.
+            && words.iter().rev().all(|read| unsafe { load(read.at) } == read.word)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -63,7 +79,6 @@ pub struct LastNativeWalk {
     own: Bounds,
     /// Whose walk it is ([`FoundFrames::turn`]), and the number of closed libraries.
     valid_for: (u32, u32),
-    passed_over: u32,
     /// Whether no rule leads on from the last frame. Otherwise it is the thread's first.
     is_lost: bool,
     /// The number of frames, the outermost first.
@@ -99,27 +114,27 @@ impl LastNativeWalk {
         epoch: u32,
         rule: impl FnMut(u64) -> Rule,
     ) -> Option<(u64, End)> {
-        if self.passed_over != 0 {
-            self.passed_over -= 1;
-            return None;
-        }
         if self.valid_for != (buffer.turn, epoch) {
             (self.valid_for, self.own, self.count) = ((buffer.turn, epoch), Bounds { low: 0, end: 0 }, 0);
         }
         if !self.own.hold(from.sp) {
             self.own = stack::known_own();
             if !self.own.hold(from.sp) {
+                self.count = 0;
                 return None;
             }
         }
-        let sum = match self.count.checked_sub(1).and_then(|last| self.frames.get(last)) {
-            Some(last) if last.is(&from) && self.changed(last.words).is_none() => Some(last.sum),
-            _ => self.walk(buffer, from, rule),
-        };
+        let sum = self.walk(buffer, from, rule);
         if sum.is_none() {
-            (self.count, self.passed_over) = (0, PASSED_OVER);
+            self.count = 0;
         }
         Some((sum?, if self.is_lost { End::Lost } else { End::Outermost }))
+    }
+
+    /// The words of the last walk, and where it began; `None` if it could not be kept.
+    pub fn words(&self) -> Option<(&[ReadWord], NativeStart)> {
+        let KeptFrame { sp, bp, words, needs_bp, .. } = *self.frames.get(self.count.checked_sub(1)?)?;
+        Some((self.words.get(..words)?, NativeStart { sp, bp, needs_bp, epoch: self.valid_for.1 }))
     }
 
     /// The code addresses of the kept frames, the outermost first.
@@ -137,7 +152,7 @@ impl LastNativeWalk {
     }
 
     /// Walks by rules, and by the kept frames as far as it comes to them.
-    #[inline(never)]
+    #[inline(always)]
     fn walk(
         &mut self,
         buffer: &mut FoundFrames,
@@ -420,7 +435,6 @@ mod tests {
                 chain.stack[random.below(WORDS as u64) as usize] = words[random.below(6) as usize];
             }
             let (from, asked) = (chain.innermost, Cell::new(0));
-            last.passed_over = 0;
             let found = last.sum(buffer, from, 1, |pc| {
                 asked.set(asked.get() + 1);
                 rule(pc)

@@ -90,8 +90,8 @@ fn compare() {
         assert!(buffer[0].flags & OWN != 0 && !buffer[0].is_shown());
         let (last, found) = &mut **compared.last.borrow_mut();
         let (native, images) = (&compared.native, &compared.images);
-        let [plain, first, second] =
-            [false, true, true].map(|with| native.hash(images, with.then_some((&mut *last, &mut *found))));
+        let [plain, first, second] = [false, true, true]
+            .map(|with| native.hash(images, None, with.then_some((&mut *last, &mut *found))));
         assert_eq!([first, second], [plain; 2], "{end:?}");
         // What this function calls differs.
         let kept = last.addresses();

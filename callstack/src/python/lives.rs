@@ -97,6 +97,12 @@ pub fn ends_near(code: u64) -> u64 {
     ends_at(code).load(Ordering::Relaxed)
 }
 
+/// How many known code objects have ended.
+#[inline(always)]
+pub fn all_ends() -> u64 {
+    own_static!(ALL_ENDS).load(Ordering::Relaxed)
+}
+
 /// A thread's view of the ends of code objects. Zeroed memory is valid.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SeenEnds {
@@ -111,7 +117,7 @@ impl SeenEnds {
     /// The count of all ends, if it is to stand for those of single addresses.
     #[inline(always)]
     pub fn all(seen: &Cell<SeenEnds>) -> Option<u64> {
-        let all = own_static!(ALL_ENDS).load(Ordering::Relaxed);
+        let all = all_ends();
         if seen.get().settled == all || SeenEnds::settles(seen, all) { Some(all) } else { None }
     }
 

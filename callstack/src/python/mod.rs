@@ -29,7 +29,7 @@
 //! | `layout` | the offsets of each version; a script writes `layout/table.rs` |
 //! | `accessor` | what the interpreter's small functions read |
 //! | `walk` | frames, from the innermost out |
-//! | `last_frames` | where the last walk found its frames, to prefetch them |
+//! | `known_chain` | frames as they were when their stack was found |
 //! | `identity` | distinguishes a code object from a later one at the same address |
 //! | `lives` | when code objects end: a number for each one's life, and counts of ends |
 //! | `unicode` | a string as UTF-8 |
@@ -47,7 +47,7 @@ pub mod code;
 #[cfg(test)]
 mod hostile_tests;
 pub mod identity;
-pub mod last_frames;
+pub(crate) mod known_chain;
 pub mod layout;
 pub mod lives;
 pub mod memory;

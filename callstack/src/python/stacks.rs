@@ -31,7 +31,6 @@ use gputrace_wire::definition::TEXT_MAX;
 
 use super::code::{self, Define};
 use super::identity::{self, Known};
-use super::last_frames::LastFrames;
 use super::layout::{ABSENT, Layout};
 use super::lives::{self, SeenEnds};
 use super::memory::Memory;
@@ -125,15 +124,14 @@ pub fn hash_inside<M: Memory>(
 }
 
 /// A fingerprint of the frames that [`hash_inside`] hashes, as they are now. If two fingerprints are equal,
-/// so are the hashes. 0 if there are no frames. `seen` and `last` are the calling thread's. Inlined: a launch
-/// with 30 frames then runs 1 467 instructions instead of 1 560 (`scripts/bench-hook-lines`).
+/// so are the hashes. 0 if there are no frames. `seen` is the calling thread's.
 #[inline(always)]
 pub fn fingerprint_inside<M: Memory>(
     memory: &M,
     layout: &Layout,
     types: &Types,
     (state, outer): (u64, u64),
-    (seen, last): (&Cell<SeenEnds>, &LastFrames),
+    seen: &Cell<SeenEnds>,
 ) -> Result<u64, Damaged> {
     if lives::current().is_none() {
         // Ends of code objects are not reported.
@@ -144,13 +142,8 @@ pub fn fingerprint_inside<M: Memory>(
         return fingerprint_of_links(memory, layout, state, outer);
     };
     let ends = ends | OF_ALL;
-    let (mut sums, mut count) = (Sums::OF_NO_LINK, 0);
-    let end = links_inside(memory, layout, state, outer, |at, number| {
-        last.put(count, at);
-        count += 1;
-        sums.add(number);
-    })?;
-    last.end(count, layout);
+    let mut sums = Sums::OF_NO_LINK;
+    let end = links_inside(memory, layout, state, outer, |_, number| sums.add(number))?;
     Ok(finished(sums, ends, end))
 }
 

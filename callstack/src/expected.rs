@@ -1,0 +1,253 @@
+//! The stack that a thread probably has next, recognised without a walk.
+//!
+//! Programs launch from the same call sites in the same order over and over, and the stack cache knows which
+//! of its entries a thread probably comes to next ([`crate::recent`]): in an eager decode of PyTorch it is
+//! right for 92 launches of 100, and with native frames for 99. So a thread keeps, for each entry, what was
+//! read when its stack was found: the addresses and instructions of Python's frames
+//! ([`crate::python::known_chain`]), and the words of the C stack that the walk went by
+//! ([`crate::native::last_walk`]). If all of that is there again, so is the stack. Where a walk must read one
+//! frame to know the next one's address, here all addresses are known, and the processor reads many at a
+//! time.
+//!
+//! 16 threads of a session have room for that. Others, and stacks that are too deep, are walked.
+
+use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use gputrace_producer::memory::{self, Zeroed, prefetch};
+
+use crate::native::last_walk::{FoundFrames, LastNativeWalk, NativeStart};
+use crate::python::lives;
+
+/// Threads that launch at the same time. Some 4 MiB each, touched where used: 16 bytes a frame.
+const THREADS_MAX: usize = 16;
+/// Pairs of kept stacks.
+const PAIRS: usize = 1 << 11;
+/// The words of all kept stacks of a thread. When they are used up, keeping begins again.
+const WORDS: usize = 1 << 18;
+/// A stack of more is not kept.
+const WORDS_OF_STACK: usize = 1 << 10;
+
+/// Something that was read, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadWord {
+    pub at: u64,
+    pub word: u64,
+}
+
+/// What a stack depends on besides its words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Circumstances {
+    state: u64,
+    /// The highest bit says whether native frames are asked for.
+    ends: u64,
+}
+
+impl Circumstances {
+    /// `state` is the thread's Python state; 0 if there is none, or if Python's frames are not asked for.
+    #[inline(always)]
+    pub fn now(state: u64, has_native: bool) -> Circumstances {
+        Circumstances { state, ends: lives::all_ends() | u64::from(has_native) << 63 }
+    }
+}
+
+/// A kept stack. One cache line.
+#[repr(C, align(64))]
+pub struct KeptStack {
+    /// The entry of the stack cache.
+    entry: u32,
+    /// [`KeptStacks::round`] when it was kept. The first round is 1.
+    round: u32,
+    stack: u32,
+    first: u32,
+    python: u16,
+    native: u16,
+    /// How often in succession the stack was found by a walk, although it was expected.
+    misses: Cell<u16>,
+    circumstances: Circumstances,
+    pub start: NativeStart,
+}
+
+/// The stacks that a thread keeps.
+pub struct KeptStacks {
+    /// Counts how often keeping began again.
+    round: u32,
+    /// How many of the words are in use.
+    used: usize,
+    kept: [[KeptStack; 2]; PAIRS],
+    words: [ReadWord; WORDS],
+}
+
+/// What a thread keeps.
+pub struct Content {
+    pub stacks: KeptStacks,
+    pub last_walk: LastNativeWalk,
+    pub found_frames: FoundFrames,
+}
+
+pub struct ExpectedStacks {
+    is_taken: AtomicU32,
+    content: UnsafeCell<Content>,
+}
+
+// SAFETY: what is in the cell is touched by the thread that took it.
+unsafe impl Sync for ExpectedStacks {}
+// SAFETY: all of it is numbers and bools.
+unsafe impl Zeroed for ExpectedStacks {}
+
+/// Those of a session.
+pub fn new() -> Option<&'static [ExpectedStacks]> {
+    memory::map(THREADS_MAX)
+}
+
+/// Takes one that is free, for the calling thread.
+pub fn take(all: &'static [ExpectedStacks]) -> Option<&'static ExpectedStacks> {
+    // SYNC: pairs with the Release in `give_back`: this thread's writes come after those of the one before.
+    let takes = |one: &&ExpectedStacks| {
+        one.is_taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    };
+    let taken = all.iter().find(takes)?;
+    // SAFETY: this thread has just taken it.
+    unsafe { &mut *taken.content.get() }.begin_turn();
+    Some(taken)
+}
+
+impl ExpectedStacks {
+    /// # Safety
+    ///
+    /// The caller is the thread that took this, inside the guard of a hook, and has no other such reference.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn content(&self) -> &mut Content {
+        // SAFETY: the caller's guarantee.
+        unsafe { &mut *self.content.get() }
+    }
+
+    pub fn give_back(&self) {
+        // SYNC: pairs with the Acquire in `take`.
+        self.is_taken.store(0, Ordering::Release);
+    }
+}
+
+impl Content {
+    /// Called when another thread takes it, whose own stack is another one.
+    fn begin_turn(&mut self) {
+        self.stacks.begin_again();
+        self.found_frames.begin_turn();
+    }
+}
+
+impl KeptStack {
+    /// The stack's id. To be called where the thread has that stack.
+    #[inline(always)]
+    pub fn met(&self) -> u32 {
+        if self.misses.get() != 0 {
+            self.misses.set(0);
+        }
+        self.stack
+    }
+}
+
+impl KeptStacks {
+    fn begin_again(&mut self) {
+        (self.round, self.used) = (self.round.wrapping_add(1).max(1), 0);
+    }
+
+    #[inline(always)]
+    fn pair_of(entry: u32) -> usize {
+        (entry.wrapping_mul(0x9e37_79b9) >> (32 - PAIRS.trailing_zeros())) as usize
+    }
+
+    /// Prefetches what is kept for an entry.
+    #[inline(always)]
+    pub fn expect(&self, entry: u32) {
+        if let Some([one, other]) = self.kept.get(KeptStacks::pair_of(entry)) {
+            prefetch(one);
+            prefetch(other);
+        }
+    }
+
+    /// Prefetches the words of what is kept for an entry.
+    #[inline(always)]
+    pub fn expect_words(&self, entry: u32) {
+        if let Some(kept) = self.of(entry) {
+            self.words_of(kept).0.chunks(4).for_each(prefetch);
+            self.words_of(kept).1.chunks(4).for_each(prefetch);
+        }
+    }
+
+    #[inline(always)]
+    fn of(&self, entry: u32) -> Option<&KeptStack> {
+        let pair = self.kept.get(KeptStacks::pair_of(entry))?;
+        pair.iter().find(|kept| kept.entry == entry && kept.round == self.round)
+    }
+
+    /// What is kept for an entry, if it is of a stack in these circumstances: Python's frames, and the native
+    /// words.
+    #[inline(always)]
+    pub fn find(
+        &self,
+        entry: u32,
+        circumstances: Circumstances,
+    ) -> Option<(&KeptStack, &[ReadWord], &[ReadWord])> {
+        let kept = self.of(entry).filter(|kept| kept.circumstances == circumstances)?;
+        let (python, native) = self.words_of(kept);
+        Some((kept, python, native))
+    }
+
+    #[inline(always)]
+    fn words_of(&self, kept: &KeptStack) -> (&[ReadWord], &[ReadWord]) {
+        let (first, python, native) =
+            (kept.first as usize, usize::from(kept.python), usize::from(kept.native));
+        let words = self.words.get(first..first + python + native).unwrap_or_default();
+        words.split_at_checked(python).unwrap_or_default()
+    }
+
+    /// Keeps a stack for an entry. `python` writes Python's frames, and returns their number, or `None` if
+    /// there are more than fit. `walk` is the native words, and where the walk began.
+    pub fn keep(
+        &mut self,
+        entry: u32,
+        stack: u32,
+        circumstances: Circumstances,
+        python: impl FnOnce(&mut [ReadWord]) -> Option<usize>,
+        walk: (&[ReadWord], NativeStart),
+    ) {
+        let (round, used, (native, start)) = (self.round, self.used, walk);
+        let Some(pair) = self.kept.get_mut(KeptStacks::pair_of(entry)) else { return };
+        let is_of_entry = |kept: &KeptStack| kept.entry == entry && kept.round == round;
+        let is_free = |kept: &KeptStack| kept.entry == 0 || kept.round != round;
+        let place = pair.iter().position(is_of_entry).or_else(|| pair.iter().position(is_free));
+        let Some(kept) = pair.get_mut(place.unwrap_or(used % 2)) else { return };
+        let mut misses = 0;
+        if is_of_entry(kept) {
+            // A stack whose words are others each time is kept less and less often.
+            misses = kept.misses.get().saturating_add(1);
+            kept.misses.set(misses);
+            if !misses.is_power_of_two() {
+                return;
+            }
+        }
+        let Some(words) = self.words.get_mut(used..used + WORDS_OF_STACK) else {
+            return self.begin_again();
+        };
+        let Some(python) = python(words).filter(|count| count + native.len() <= words.len()) else { return };
+        for (to, word) in words.iter_mut().skip(python).zip(native) {
+            *to = *word;
+        }
+        self.used += python + native.len();
+        *kept = KeptStack {
+            entry,
+            round,
+            stack,
+            first: used as u32,
+            python: python as u16,
+            native: native.len() as u16,
+            misses: Cell::new(misses),
+            circumstances,
+            start,
+        };
+    }
+}
+
+const _: () = assert!(size_of::<KeptStack>() == 64);

@@ -1,0 +1,154 @@
+//! A thread's chain of frames as it was when its stack was found.
+//!
+//! It is the same chain if each link is at the same address and has the same instruction. From Python 3.11 on
+//! an instruction lies in its code object, so that the same instructions are of the same code objects, as
+//! long as none has ended.
+
+use super::layout::{ABSENT, Instruction, Layout};
+use super::lives;
+use super::memory::Memory;
+use super::walk::innermost;
+use crate::expected::ReadWord;
+
+/// Whether chains of that layout can be recognised: an instruction is an address in the code object itself,
+/// and ends of code objects are counted.
+#[inline(always)]
+pub fn can_be_known(layout: &Layout) -> bool {
+    layout.frame_copy == ABSENT && layout.instruction() == Instruction::Address && lives::current().is_some()
+}
+
+/// Writes the thread's frames, each one's address with its instruction, and returns their number; `None` if
+/// there are more than fit.
+pub fn write<M: Memory>(memory: &M, layout: &Layout, thread: u64, into: &mut [ReadWord]) -> Option<usize> {
+    let mut at = innermost(memory, layout, thread)?;
+    let mut count = 0;
+    while at != 0 {
+        if !memory.may_hold(at) {
+            return None;
+        }
+        let word = memory.word(at, layout.frame_instruction.into())?;
+        *into.get_mut(count)? = ReadWord { at, word };
+        count += 1;
+        at = memory.word(at, layout.frame_previous.into())?;
+    }
+    Some(count)
+}
+
+/// Whether the thread's frames are these. An address is read only after the chain has led to it, since the
+/// frame that was there may be gone.
+#[inline(always)]
+pub fn is<M: Memory>(memory: &M, layout: &Layout, thread: u64, frames: &[ReadWord]) -> bool {
+    let (at_instruction, at_previous) = (layout.frame_instruction.into(), layout.frame_previous.into());
+    let mut at = innermost(memory, layout, thread);
+    for frame in frames {
+        if at != Some(copied(frame.at)) || memory.word(frame.at, at_instruction) != Some(frame.word) {
+            return false;
+        }
+        at = memory.word(frame.at, at_previous);
+    }
+    at == Some(0)
+}
+
+/// The same number, of which the compiler does not know that it is the same. After a comparison it would
+/// take the address that was read for the kept one, and so each frame would be waited for again.
+#[inline(always)]
+fn copied(number: u64) -> u64 {
+    #[cfg(not(miri))]
+    {
+        let mut copy = number;
+        // SAFETY: no instruction.
+        unsafe {
+            core::arch::asm!("/* {} */", inout(reg) copy, options(pure, nomem, nostack, preserves_flags))
+        };
+        copy
+    }
+    #[cfg(miri)]
+    number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::python::memory::ProcessImage;
+
+    const START: u64 = 0x20_0000;
+
+    struct Process {
+        bytes: Vec<u8>,
+        layout: Layout,
+    }
+
+    impl Process {
+        fn put(&mut self, at: u64, offset: u16, word: u64) {
+            let from = (at - START) as usize + usize::from(offset);
+            self.bytes[from..from + 8].copy_from_slice(&word.to_le_bytes());
+        }
+
+        /// A thread with three frames.
+        fn new(minor: u8) -> (Process, u64, [u64; 3]) {
+            let mut process = Process { bytes: vec![0; 1 << 16], layout: Layout::of_minor(minor).unwrap() };
+            let (layout, thread, between) = (process.layout, START + 0x100, START + 0x300);
+            let frames = [START + 0x1000, START + 0x2000, START + 0x3000];
+            for (index, at) in frames.into_iter().enumerate() {
+                process.put(at, layout.frame_instruction, 77 + index as u64);
+                process.put(at, layout.frame_previous, frames.get(index + 1).copied().unwrap_or(0));
+            }
+            process.put(thread, layout.thread_frame, between);
+            process.put(between, layout.cframe_frame, frames[0]);
+            (process, thread, frames)
+        }
+
+        fn written(&self, thread: u64, room: usize) -> Option<Vec<ReadWord>> {
+            let memory = ProcessImage { start: START, bytes: &self.bytes };
+            let mut words = vec![ReadWord { at: 1, word: 1 }; room];
+            let count = write(&memory, &self.layout, thread, &mut words)?;
+            words.truncate(count);
+            Some(words)
+        }
+
+        fn is(&self, thread: u64, frames: &[ReadWord]) -> bool {
+            is(&ProcessImage { start: START, bytes: &self.bytes }, &self.layout, thread, frames)
+        }
+    }
+
+    #[test]
+    fn chain_is_known_until_a_link_differs() {
+        for minor in [11, 12] {
+            let (process, thread, frames) = Process::new(minor);
+            let known = process.written(thread, 3).unwrap();
+            assert_eq!(known.iter().map(|frame| frame.at).collect::<Vec<_>>(), frames);
+            assert!(process.is(thread, &known));
+            assert_eq!(process.written(thread, 2), None);
+            assert!(!process.is(thread, &known[..2]) && !process.is(thread, &known[1..]));
+            let changes = |change: &dyn Fn(&mut Process)| {
+                let (mut process, thread, _) = Process::new(minor);
+                change(&mut process);
+                !process.is(thread, &known)
+            };
+            let layout = process.layout;
+            for at in frames {
+                assert!(changes(&|process| process.put(at, layout.frame_instruction, 5)));
+                // A frame more, one less, or another one, at an address that may not be mapped.
+                for previous in [START + 0x4000, 0, frames[0], START + 0x10_0000, 3] {
+                    let is_same = at == frames[2] && previous == 0;
+                    assert_eq!(
+                        changes(&|process| process.put(at, layout.frame_previous, previous)),
+                        !is_same
+                    );
+                }
+            }
+            assert!(changes(&|process| process.put(START + 0x300, layout.cframe_frame, frames[1])));
+            assert!(changes(&|process| process.put(START + 0x300, layout.cframe_frame, 0)));
+        }
+    }
+
+    #[test]
+    fn chain_that_leads_nowhere_is_not_written() {
+        let (mut process, thread, frames) = Process::new(12);
+        process.put(frames[2], process.layout.frame_previous, START + 0x10_0000);
+        assert_eq!(process.written(thread, 9), None);
+        // A ring.
+        process.put(frames[2], process.layout.frame_previous, frames[0]);
+        assert_eq!(process.written(thread, 64), None);
+    }
+}
