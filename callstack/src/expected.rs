@@ -167,15 +167,6 @@ impl KeptStacks {
         }
     }
 
-    /// Prefetches the words of what is kept for an entry.
-    #[inline(always)]
-    pub fn expect_words(&self, entry: u32) {
-        if let Some(kept) = self.of(entry) {
-            self.words_of(kept).0.chunks(4).for_each(prefetch);
-            self.words_of(kept).1.chunks(4).for_each(prefetch);
-        }
-    }
-
     #[inline(always)]
     fn of(&self, entry: u32) -> Option<&KeptStack> {
         let pair = self.kept.get(KeptStacks::pair_of(entry))?;

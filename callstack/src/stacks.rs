@@ -155,11 +155,6 @@ impl Stacks {
                 callers::expect();
             }
         }
-        if let Some(expected) = StackSlot::of(slot).expected.get() {
-            // SAFETY: the calling thread's, which is inside the guard of its hook.
-            let content = unsafe { expected.content() };
-            content.stacks.expect_words(StackSlot::of(slot).recent.get().expected());
-        }
     }
 
     /// The calling thread's stack; 0 if it has no frames that are asked for and known. Also returns what is

@@ -35,8 +35,8 @@ pub fn write<M: Memory>(memory: &M, layout: &Layout, thread: u64, into: &mut [Re
 }
 
 /// Whether the thread's frames are these. An address is read only after the chain has led to it, since the
-/// frame that was there may be gone.
-#[inline(always)]
+/// frame that was there may be gone. Not inlined: the loop then has its numbers in registers.
+#[inline(never)]
 pub fn is<M: Memory>(memory: &M, layout: &Layout, thread: u64, frames: &[ReadWord]) -> bool {
     let (at_instruction, at_previous) = (layout.frame_instruction.into(), layout.frame_previous.into());
     let mut at = innermost(memory, layout, thread);
