@@ -242,3 +242,115 @@ impl KeptStacks {
 }
 
 const _: () = assert!(size_of::<KeptStack>() == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stacks() -> &'static mut KeptStacks {
+        let all = new().unwrap();
+        // SAFETY: this thread has just taken it, and asks once.
+        &mut unsafe { take(all).unwrap().content() }.stacks
+    }
+
+    fn circumstances(state: u64) -> Circumstances {
+        Circumstances { state, ends: 0 }
+    }
+
+    fn keep(stacks: &mut KeptStacks, entry: u32, stack: u32, frames: &[u64], native: &[ReadWord]) {
+        let python = |into: &mut [ReadWord]| {
+            for (to, at) in into.iter_mut().zip(frames) {
+                *to = ReadWord { at: *at, word: at + 1 };
+            }
+            (frames.len() <= into.len()).then_some(frames.len())
+        };
+        stacks.keep(entry, stack, circumstances(7), python, (native, NativeStart::default()));
+    }
+
+    /// The stack of an entry, the addresses of its Python frames, and its native words.
+    fn found(stacks: &KeptStacks, entry: u32) -> Option<(u32, Vec<u64>, Vec<ReadWord>)> {
+        let (kept, python, native) = stacks.find(entry, circumstances(7))?;
+        Some((kept.stack, python.iter().map(|frame| frame.at).collect(), native.to_vec()))
+    }
+
+    #[test]
+    fn stacks_are_found_by_entry_in_the_same_circumstances() {
+        let stacks = stacks();
+        assert_eq!(found(stacks, 0), None);
+        let native = [ReadWord { at: 8, word: 9 }];
+        keep(stacks, 3, 30, &[100, 200], &native);
+        keep(stacks, 4, 40, &[], &[]);
+        assert_eq!(found(stacks, 3), Some((30, vec![100, 200], native.to_vec())));
+        assert_eq!(found(stacks, 4), Some((40, vec![], vec![])));
+        assert_eq!(found(stacks, 5), None);
+        for other in [Circumstances { state: 8, ends: 0 }, Circumstances { state: 7, ends: 1 }] {
+            assert!(stacks.find(3, other).is_none(), "{other:?}");
+        }
+        let (with, without) = (Circumstances::now(7, true), Circumstances::now(7, false));
+        assert!(with != without && with.state == without.state);
+        // Entries whose place is taken replace one another.
+        let all: Vec<u32> = (1..=20_000).collect();
+        all.iter().for_each(|entry| keep(stacks, *entry, *entry, &[u64::from(*entry)], &[]));
+        let kept: Vec<_> = all.iter().filter_map(|entry| Some((entry, found(stacks, *entry)?))).collect();
+        assert_eq!(kept.len(), 2 * PAIRS);
+        for (entry, stack) in kept {
+            assert_eq!(stack, (*entry, vec![u64::from(*entry)], vec![]));
+        }
+    }
+
+    #[test]
+    fn stack_that_is_another_one_each_time_is_kept_less_and_less_often() {
+        let stacks = stacks();
+        let times = |stacks: &mut KeptStacks, count: u64| {
+            let kept = (0..count).filter(|at| {
+                keep(stacks, 3, 30, &[1_000 + at], &[]);
+                found(stacks, 3).unwrap().1 == [1_000 + at]
+            });
+            kept.count()
+        };
+        assert_eq!(times(stacks, 100), 1 + 7);
+        // Once it was met, the next change is kept at once.
+        assert_eq!(stacks.find(3, circumstances(7)).unwrap().0.met(), 30);
+        keep(stacks, 3, 30, &[5], &[]);
+        assert_eq!(found(stacks, 3).unwrap().1, [5]);
+    }
+
+    #[test]
+    fn keeping_begins_again_when_the_words_are_used_up() {
+        let stacks = stacks();
+        let deep: Vec<u64> = (0..WORDS_OF_STACK as u64).collect();
+        let too_deep = [&deep[..], &[0]].concat();
+        keep(stacks, 9, 9, &too_deep, &[]);
+        keep(stacks, 9, 9, &deep, &[ReadWord { at: 0, word: 0 }]);
+        assert_eq!(found(stacks, 9), None);
+        for entry in 1..=WORDS as u32 {
+            keep(stacks, entry, entry, &deep, &[]);
+            match found(stacks, entry) {
+                Some(kept) => assert_eq!(kept, (entry, deep.clone(), vec![])),
+                None => {
+                    assert_eq!(entry as usize, WORDS / WORDS_OF_STACK + 1, "the one that did not fit");
+                    assert_eq!(found(stacks, entry - 1), None);
+                    keep(stacks, entry, entry, &deep, &[]);
+                    assert_eq!(found(stacks, entry).unwrap().0, entry);
+                    return;
+                }
+            }
+        }
+        panic!("all of them fitted");
+    }
+
+    #[test]
+    fn thread_finds_nothing_of_the_one_before_it() {
+        let all = new().unwrap();
+        let one = take(all).unwrap();
+        // SAFETY: this thread has just taken it, and asks once at a time.
+        keep(&mut unsafe { one.content() }.stacks, 3, 30, &[100], &[]);
+        let others: Vec<_> = std::iter::from_fn(|| take(all)).collect();
+        assert_eq!(others.len(), THREADS_MAX - 1);
+        one.give_back();
+        let again = take(all).unwrap();
+        assert!(core::ptr::eq(one, again));
+        // SAFETY: as above.
+        assert_eq!(found(&unsafe { again.content() }.stacks, 3), None);
+    }
+}

@@ -1,14 +1,13 @@
 // Measures what a hook costs as the program sees it. The functions hook_or_bypass and hook_or_bypass_ex are
 // put where libraries of a process keep the addresses of cuLaunchKernel and cuLaunchKernelEx
-// (hook_tables.py). They pass each launch to gputrace's hook or, by chance, to the driver itself, and note
-// the time until the same thread's next launch, so that it includes what the hook makes slower after it has
-// returned. hook_bypass.py compares the times.
+// (hook_tables.py). They pass some fifty launches to gputrace's hook or, by chance, to the driver itself, and
+// then choose again. They note the time from each launch to the same thread's next one, so that it includes
+// what the hook makes slower after it has returned. hook_bypass.py compares the times.
 //
-// A hook that has not seen each launch predicts the next stack less often (callstack/src/recent.rs). So the
-// hook costs less in a program that is traced without this library, above all with native stacks. To change
-// between hook and driver only after many launches would avoid that, but then a shared machine's changes of
-// speed enter the difference, and the interval becomes five times as wide. Launches that are passed to the
-// driver itself are in no trace.
+// They do not choose at each launch, because a hook that has not seen the launch before predicts the stack
+// less often (callstack/src/recent.rs), and so costs more: the first launch after each choice does not count.
+// Longer stretches would be longer apart, and a shared machine's changes of speed would enter the difference.
+// Launches that are passed to the driver itself are in no trace.
 //
 // For x86-64 with an invariant time-stamp counter.
 #include <stddef.h>
@@ -17,8 +16,9 @@
 #include <time.h>
 #include <x86intrin.h>
 
-// After so many samples no more are noted. For each launch past the hook some three go through it.
-enum { SAMPLES_MAX = 1 << 23, HOOKED_FOR_EACH_BYPASSED = 3 };
+// After so many samples no more are noted. A choice is for at least LEAST launches, and for fewer than
+// LEAST + SPREAD.
+enum { SAMPLES_MAX = 1 << 23, LEAST = 32, SPREAD = 32 };
 
 struct sample {
     uint32_t ticks;       // from a launch to the thread's next one
@@ -36,7 +36,7 @@ static struct sample *samples;
 static uint32_t count, is_sampling;
 
 static __thread uint64_t last_ticks, chance, kernels;
-static __thread uint32_t last_history, last_is_bypassed;
+static __thread uint32_t last_history, is_bypassing, is_first, left, bypassed;
 
 // Notes the time since the thread's last launch. Returns whether this one goes past the hook.
 static inline unsigned bypasses(void *function) {
@@ -45,19 +45,24 @@ static inline unsigned bypasses(void *function) {
         last_ticks = 0;
         return 0;
     }
-    if (last_ticks && now - last_ticks < UINT32_MAX) {
+    if (last_ticks && !is_first && now - last_ticks < UINT32_MAX) {
         uint32_t at = __atomic_fetch_add(&count, 1, __ATOMIC_RELAXED);
         if (at < SAMPLES_MAX)
-            samples[at] = (struct sample){(uint32_t)(now - last_ticks), last_history, last_is_bypassed};
+            samples[at] = (struct sample){(uint32_t)(now - last_ticks), last_history, is_bypassing};
     }
-    // Xorshift.
-    chance = chance ? chance : now | 1;
-    chance ^= chance << 13, chance ^= chance >> 7, chance ^= chance << 17;
-    last_is_bypassed = (chance >> 40) % (HOOKED_FOR_EACH_BYPASSED + 1) == 0;
+    is_first = left == 0;
+    if (left-- == 0) {
+        // Xorshift.
+        chance = chance ? chance : now | 1;
+        chance ^= chance << 13, chance ^= chance >> 7, chance ^= chance << 17;
+        is_bypassing = chance >> 60 & 1;
+        left = LEAST + (chance >> 40) % SPREAD;
+    }
     kernels = kernels << 8 | (uint8_t)((uintptr_t)function * 0x9e3779b97f4a7c15u >> 56);
     last_history = (uint32_t)(kernels * 0x9e3779b97f4a7c15u >> 32);
     last_ticks = now;
-    return last_is_bypassed;
+    bypassed += is_bypassing;
+    return is_bypassing;
 }
 
 int hook_or_bypass(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void *arguments,
@@ -84,6 +89,9 @@ uint32_t bypass_samples(struct sample **found) {
     *found = samples;
     return count < SAMPLES_MAX ? count : SAMPLES_MAX;
 }
+
+// How many of the calling thread's launches went past the hook.
+uint32_t bypass_count(void) { return bypassed; }
 
 double ticks_per_ns(void) {
     struct timespec from, to, wait = {0, 50 * 1000 * 1000};

@@ -1,5 +1,6 @@
 """past_the_hook.py PROGRAMS LIBRARY BYPASS: a hundred launches by LIBRARY (past_the_hook.c), then 20000 of which some go past the hook, by hook_bypass
-of PROGRAMS, then a hundred again. Prints how many samples there are, and how many of them are of launches past the hook.
+of PROGRAMS, then a hundred again. Prints how many samples there are, how many of them are of launches past the hook, and how many of those
+there were.
 """
 import ctypes
 import sys
@@ -16,4 +17,4 @@ library.launches(20_000)
 bypass.switch(False)
 library.launches(100)
 samples = bypass.samples()
-print(len(samples), sum(is_bypassed for _, _, is_bypassed in samples))
+print(len(samples), sum(is_bypassed for _, _, is_bypassed in samples), bypass.library.bypass_count())

@@ -1,9 +1,8 @@
-"""What a hook costs as the program sees it: some launches go past gputrace's hook by chance (tests/gpu/hook_bypass.c), and the times from one
-launch to the next are compared where the same kernels were launched before. Of these times the middle half counts: the figure is that of a typical
-launch, and what happens in fewer than a quarter of the launches is left out.
+"""What a hook costs as the program sees it: by chance some stretches of launches go past gputrace's hook (tests/gpu/hook_bypass.c), and the time from such a
+launch to the next is compared with those of the launches just before and after that went through the hook, and had the same kernels before them.
+Of the differences the middle half counts: the figure is that of a typical launch, and what happens in fewer than a quarter of the launches is left out.
 """
 import ctypes
-import itertools
 import statistics
 import struct
 import sys
@@ -14,11 +13,8 @@ import hook_tables
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from harness.paired import STRETCHES, T_STRETCHES, jackknife  # noqa: E402
 
-# A history counts only if so many launches went through the hook, and so many past it.
-LAUNCHES_MIN = 50
-# The machine's speed at a launch is estimated from so many launches before it and after it, by the ratio of
-# their times to what is usual of them; larger ratios than RATIO_MAX are cut to it.
-AROUND, RATIO_MAX = 25, 2
+# Each twentieth of the run has at least so many differences.
+DIFFERENCES_MIN = 50
 SAMPLE = struct.Struct("III")
 
 
@@ -56,43 +52,31 @@ class HookBypass:
 
 
 def cost(samples):
-    """How many ticks longer a launch takes with its hook, half of that figure's 95 % interval, and the number of launches it is made of."""
-    histories = {}
-    for at, (ticks, (_, history, is_bypassed)) in enumerate(zip(speed_corrected(samples), samples)):
-        histories.setdefault(history, ([], []))[is_bypassed].append((ticks, at * STRETCHES // len(samples)))
-    known = [tuple(map(sorted, ways)) for ways in histories.values() if min(map(len, ways)) >= LAUNCHES_MIN]
-    each_left_out = [difference(known, stretch) for stretch in range(STRETCHES)]
-    if None in each_left_out:
+    """How many ticks longer a launch takes with its hook, half of that figure's 95 % interval, and the number of differences it is made of."""
+    differences = sorted(compared(samples))
+    counts = [0] * STRETCHES
+    for _, stretch in differences:
+        counts[stretch] += 1
+    if min(counts) < DIFFERENCES_MIN:
         raise RuntimeError(f"{len(samples)} launches are too few")
-    return difference(known), T_STRETCHES * jackknife(each_left_out), sum(len(times) for ways in known for times in ways)
+    each_left_out = [midmean([ticks for ticks, of in differences if of != stretch]) for stretch in range(STRETCHES)]
+    return midmean([ticks for ticks, _ in differences]), T_STRETCHES * jackknife(each_left_out), len(differences)
 
 
-def speed_corrected(samples):
-    """Each launch's ticks, scaled to the run's mean speed. The speed at a launch is the mean, over the launches around it, of their time to the
-    median time of their history."""
-    histories = {}
-    for ticks, history, _ in samples:
-        histories.setdefault(history, []).append(ticks)
-    usual = {history: statistics.median(times) for history, times in histories.items()}
-    ratios = [min(ticks / usual[history], RATIO_MAX) for ticks, history, _ in samples]
-    sums = [0.0, *itertools.accumulate(ratios)]
-    for at, ((ticks, _, _), own) in enumerate(zip(samples, ratios)):
-        begin, end = max(at - AROUND, 0), min(at + AROUND + 1, len(samples))
-        # The launch itself is left out, or a part of what its hook costs would be taken for speed.
-        around = (sums[end] - sums[begin] - own) / max(end - begin - 1, 1)
-        yield ticks * sums[-1] / len(samples) / around if around else ticks
-
-
-def difference(histories, left_out=None):
-    """How much longer a typical launch takes with its hook: the mean over histories, weighted by their launches past the hook. The stretch
-    `left_out`, if there is one, does not count. None if no history has launches of both kinds."""
-    total = weight = 0
-    for ways in histories:
-        hooked, bypassed = ([ticks for ticks, stretch in times if stretch != left_out] for times in ways)
-        if hooked and bypassed:
-            total += len(bypassed) * (midmean(hooked) - midmean(bypassed))
-            weight += len(bypassed)
-    return total / weight if weight else None
+def compared(samples):
+    """(difference, stretch of the run) of each launch past the hook, to the last and to the next launch with the same history that was not. The
+    times themselves are skewed; a difference of two is not, so that its middle is without bias."""
+    last, waiting = {}, {}
+    for at, (ticks, history, is_bypassed) in enumerate(samples):
+        stretch = at * STRETCHES // len(samples)
+        if is_bypassed:
+            if history in last:
+                yield last[history] - ticks, stretch
+            waiting.setdefault(history, []).append((ticks, stretch))
+        else:
+            for bypassed, stretch_then in waiting.pop(history, ()):
+                yield ticks - bypassed, stretch_then
+            last[history] = ticks
 
 
 def midmean(times):

@@ -3,8 +3,8 @@
     hook_cost.py WORKLOAD SECONDS FOLDER [BYPASS]
 
 Touches FOLDER/ready once it is warm, and waits for FOLDER/go: processes that are compared load PyTorch at the same time, and work one
-after the other. With BYPASS, the library of hook_bypass.c, some launches go past the hook by chance, and it prints SEEN, a hook's ns as the program
-sees it, the half of the 95 % interval, by how many launches that is known, how many there were, and the median ns from one to the next.
+after the other. With BYPASS, the library of hook_bypass.c, some stretches of launches go past the hook, and it prints SEEN, a hook's ns as the program
+sees it, the half of the 95 % interval, by how many differences that is known, how many launches there were, and the median ns from one to the next.
 """
 import statistics
 import sys
