@@ -18,6 +18,7 @@ use gputrace_producer::memory::{self, Zeroed, prefetch};
 
 use crate::native::last_walk::{FoundFrames, LastNativeWalk, NativeStart};
 use crate::python::lives;
+use crate::read_word::ReadWord;
 
 /// Threads that launch at the same time. Some 4 MiB each, touched where used: 16 bytes a frame.
 const THREADS_MAX: usize = 16;
@@ -27,13 +28,6 @@ const PAIRS: usize = 1 << 11;
 const WORDS: usize = 1 << 18;
 /// A stack of more is not kept.
 const WORDS_OF_STACK: usize = 1 << 10;
-
-/// Something that was read, and where.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReadWord {
-    pub at: u64,
-    pub word: u64,
-}
 
 /// What a stack depends on besides its words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,6 +15,7 @@
 //! | `ranges` | the ranges that the program marks: those open on each thread, and their names |
 //! | `active_span` | the span of another tracer that a thread's work belongs to |
 //! | `stack_slot` | this crate's data in a thread's slot |
+//! | `read_word` | something that was read, and where |
 //! | `fold` | how two numbers become one |
 //! | `sum` | a sum over the frames of a stack |
 #![deny(
@@ -32,6 +33,7 @@ pub mod fold;
 pub mod native;
 pub mod python;
 pub mod ranges;
+mod read_word;
 mod recent;
 mod stack_slot;
 pub mod stacks;

@@ -27,7 +27,7 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, kind};
 
 use crate::active_span::Works;
-use crate::expected::{self, Circumstances, Content, ExpectedStacks, ReadWord};
+use crate::expected::{self, Circumstances, Content, ExpectedStacks};
 use crate::fold::fold;
 use crate::native::frames::{self, Native};
 use crate::native::merge::{FrameBoundary, Outermost, PythonFrame, merge};
@@ -39,6 +39,7 @@ use crate::python::memory::{Checked, Own};
 use crate::python::runtime::{self, Runtime};
 use crate::python::stacks::{Codes, StackItem, fingerprint_inside, hash_inside};
 use crate::python::walk::{self, ChainEnd, Damaged, FRAMES_MAX};
+use crate::read_word::ReadWord;
 use crate::recent::{CachePosition, Recent};
 use crate::stack_slot::StackSlot;
 use crate::torch::passes::Outside;

@@ -7,9 +7,9 @@ use super::rules::Rules;
 use super::stack::Stack;
 use super::surroundings;
 use super::walk::{End, FRAMES_MAX, Frame, Registers, walk};
-use crate::expected::ReadWord;
 use crate::fold::fold;
 use crate::python::code::Define;
+use crate::read_word::ReadWord;
 use crate::sum::Sum;
 
 /// A session's data about native code.

@@ -17,8 +17,8 @@ use super::bounds::Bounds;
 use super::rule::{Kind, OWN, Rule, SavedBp};
 use super::stack::{self, load};
 use super::walk::{End, Registers};
-use crate::expected::ReadWord;
 use crate::fold::fold;
+use crate::read_word::ReadWord;
 use crate::sum::Sum;
 
 /// Deeper stacks are walked without.
@@ -377,7 +377,8 @@ mod tests {
         fn write_frames(&mut self, random: &mut Random) {
             let end = (&raw const self.stack).addr() as u64 + 8 * WORDS as u64;
             let mut caller = Registers { pc: self.code[0], sp: end - 16, bp: random.below(9) };
-            for pc in self.code[1..].to_vec() {
+            for index in 1..self.code.len() {
+                let pc = self.code[index];
                 let (rule, cfa) = (rule(pc), caller.sp);
                 let bp = match (rule.kind(), rule.saved_bp()) {
                     (Kind::Sp, SavedBp::Unchanged) => caller.bp,

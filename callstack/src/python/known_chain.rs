@@ -8,7 +8,7 @@ use super::layout::{ABSENT, Instruction, Layout};
 use super::lives;
 use super::memory::Memory;
 use super::walk::innermost;
-use crate::expected::ReadWord;
+use crate::read_word::ReadWord;
 
 /// Whether chains of that layout can be recognised: an instruction is an address in the code object itself,
 /// and ends of code objects are counted.
