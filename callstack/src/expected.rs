@@ -9,7 +9,7 @@
 //! frame to know the next one's address, here all addresses are known, and the processor reads many at a
 //! time.
 //!
-//! 16 threads of a session have room for that. Others, and stacks that are too deep, are walked.
+//! 16 threads of a session have room for that. Other threads, and stacks that are too deep, are walked.
 
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +20,7 @@ use crate::native::last_walk::{FoundFrames, LastNativeWalk, NativeStart};
 use crate::python::lives;
 use crate::read_word::ReadWord;
 
-/// Threads that launch at the same time. Some 4 MiB each, touched where used: 16 bytes a frame.
+/// Threads that launch at the same time. 4.3 MiB each, touched where used: 16 bytes a frame.
 const THREADS_MAX: usize = 16;
 /// Pairs of kept stacks.
 const PAIRS: usize = 1 << 11;
@@ -32,16 +32,18 @@ const WORDS_OF_STACK: usize = 1 << 10;
 /// What a stack depends on besides its words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Circumstances {
-    state: u64,
-    /// The highest bit says whether native frames are asked for.
+    /// The thread's Python state, 0 if there is none or if Python's frames are not asked for, plus a hash of
+    /// what PyTorch says of the thread, or 0.
+    state_and_torch: u64,
+    /// How many code objects have ended. The highest bit says whether native frames are asked for.
     ends: u64,
 }
 
 impl Circumstances {
-    /// `state` is the thread's Python state; 0 if there is none, or if Python's frames are not asked for.
     #[inline(always)]
-    pub fn now(state: u64, has_native: bool) -> Circumstances {
-        Circumstances { state, ends: lives::all_ends() | u64::from(has_native) << 63 }
+    pub fn now(state: u64, torch: u64, has_native: bool) -> Circumstances {
+        let ends = lives::all_ends() | u64::from(has_native) << 63;
+        Circumstances { state_and_torch: state.wrapping_add(torch), ends }
     }
 }
 
@@ -202,8 +204,8 @@ impl KeptStacks {
         let Some(pair) = self.kept.get_mut(KeptStacks::pair_of(entry)) else { return };
         let is_of_entry = |kept: &KeptStack| kept.entry == entry && kept.round == round;
         let is_free = |kept: &KeptStack| kept.entry == 0 || kept.round != round;
-        let place = pair.iter().position(is_of_entry).or_else(|| pair.iter().position(is_free));
-        let Some(kept) = pair.get_mut(place.unwrap_or(used % 2)) else { return };
+        let way = pair.iter().position(is_of_entry).or_else(|| pair.iter().position(is_free));
+        let Some(kept) = pair.get_mut(way.unwrap_or(used % 2)) else { return };
         let mut misses = 0;
         if is_of_entry(kept) {
             // A stack whose words are others each time is kept less and less often.
@@ -248,7 +250,7 @@ mod tests {
     }
 
     fn circumstances(state: u64) -> Circumstances {
-        Circumstances { state, ends: 0 }
+        Circumstances { state_and_torch: state, ends: 0 }
     }
 
     fn keep(stacks: &mut KeptStacks, entry: u32, stack: u32, frames: &[u64], native: &[ReadWord]) {
@@ -277,11 +279,12 @@ mod tests {
         assert_eq!(found(stacks, 3), Some((30, vec![100, 200], native.to_vec())));
         assert_eq!(found(stacks, 4), Some((40, vec![], vec![])));
         assert_eq!(found(stacks, 5), None);
-        for other in [Circumstances { state: 8, ends: 0 }, Circumstances { state: 7, ends: 1 }] {
+        for other in [circumstances(8), Circumstances { ends: 1, ..circumstances(7) }] {
             assert!(stacks.find(3, other).is_none(), "{other:?}");
         }
-        let (with, without) = (Circumstances::now(7, true), Circumstances::now(7, false));
-        assert!(with != without && with.state == without.state);
+        let now = [(7, 0, true), (7, 0, false), (7, 9, false), (8, 0, false)];
+        let now = now.map(|(state, torch, has_native)| Circumstances::now(state, torch, has_native));
+        assert!((1..4).all(|at| !now[at..].contains(&now[at - 1])), "{now:?}");
         // Entries whose place is taken replace one another.
         let all: Vec<u32> = (1..=20_000).collect();
         all.iter().for_each(|entry| keep(stacks, *entry, *entry, &[u64::from(*entry)], &[]));

@@ -182,7 +182,7 @@ impl Stacks {
     fn of_python(&self, session: &Session, slot: &Slot) -> Option<(u32, Works)> {
         let thread = StackSlot::of(slot);
         let (runtime, state) = runtime::of_known_thread(session, &thread.python)?;
-        let circumstances = Circumstances::now(state, false);
+        let circumstances = Circumstances::now(state, 0, false);
         let content = self.kept_by(session, slot);
         // SAFETY: as in `of_parts`.
         let memory = unsafe { Own::new() };
@@ -260,13 +260,17 @@ impl Stacks {
         // hook returns the thread runs no Python, so its frames and the objects they refer to stay.
         let memory = unsafe { Own::new() };
         let (native, operators) = (self.native(session), operators::hash());
-        let circumstances = Circumstances::now(python.map_or(0, |(_, state)| state), native.is_some());
+        let of_torch = match (&around, operators) {
+            (None, 0) => 0,
+            (around, operators) => fold(around.as_ref().map_or(0, |around| with_pass(0, around)), operators),
+        };
+        let state = python.map_or(0, |(_, state)| state);
+        let circumstances = Circumstances::now(state, of_torch, native.is_some());
         let mut position = thread.recent.get();
         let entry = position.expected();
-        let is_alone = around.is_none() && operators == 0;
         let (mut stacks, mut walk) = match self.kept_by(session, slot) {
             Some(Content { stacks, last_walk, found_frames }) => {
-                (Some(stacks).filter(|_| is_alone), Some((last_walk, found_frames)))
+                (Some(stacks), Some((last_walk, found_frames)))
             }
             None => (None, None),
         };
@@ -284,7 +288,9 @@ impl Stacks {
         {
             let stack = kept.met();
             thread.recent.set(self.recent.follow(position));
-            torch::calls(session.generation, stack);
+            if around.is_none() {
+                torch::calls(session.generation, stack);
+            }
             return (stack, works);
         }
         let (mut of_python, mut is_read) = (0, true);
