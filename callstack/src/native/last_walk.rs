@@ -299,9 +299,7 @@ impl KeptFrame {
 mod tests {
     use core::cell::Cell;
 
-    use super::super::bounds::tests::learn_in_a_thread;
-    use super::super::stack::Stack;
-    use super::super::walk::walk;
+    use super::super::walk::{Words, walk};
     use super::*;
 
     const WORDS: usize = 256;
@@ -340,7 +338,7 @@ mod tests {
         rule.unwrap().with(7, 0)
     }
 
-    /// Frames on part of the calling thread's stack.
+    /// Frames on a stack, which counts as the calling thread's own.
     struct Chain {
         stack: [u64; WORDS],
         /// The outermost first.
@@ -400,10 +398,27 @@ mod tests {
         }
     }
 
+    /// The words from an address on, up to the stack's end.
+    struct From(u64, Bounds);
+
+    impl Words for From {
+        fn word(&mut self, at: u64) -> Option<u64> {
+            let is_inside = at >= self.0 && at & 7 == 0 && at.checked_add(8)? <= self.1.end;
+            // SAFETY: an aligned word of the stack.
+            is_inside.then(|| unsafe { load(at) })
+        }
+
+        fn lives_up_to(&mut self, _: u64) {}
+
+        fn go_on_at(&mut self, _: u64) -> bool {
+            false
+        }
+    }
+
     /// The sum and the end without a kept walk.
-    fn plain(from: Registers) -> (u64, End) {
+    fn plain(from: Registers, own: Bounds) -> (u64, End) {
         let mut sum = Sum::default();
-        let end = walk(&mut Stack::of_this_thread(from.sp), from, rule, |frame| {
+        let end = walk(&mut From(from.sp, own), from, rule, |frame| {
             sum.add_outer(term(frame.pc, frame.rule));
         });
         (sum.sum, end)
@@ -411,12 +426,14 @@ mod tests {
 
     #[test]
     fn kept_walks_find_what_plain_ones_find() {
-        learn_in_a_thread();
         // SAFETY: zeroed memory is valid.
         let mut kept: Box<(LastNativeWalk, FoundFrames)> = Box::new(unsafe { core::mem::zeroed() });
         let (last, buffer) = &mut *kept;
         let (mut random, nowhere) = (Random(1), Registers { pc: 0, sp: 0, bp: 0 });
         let mut chain = Chain { stack: [0; WORDS], code: Vec::new(), innermost: nowhere };
+        let low = chain.stack.as_ptr().expose_provenance() as u64;
+        let own = Bounds { low, end: low + 8 * WORDS as u64 };
+        last.own = own;
         let (mut walked, mut by_rules, mut frames) = (0, 0, 0);
         for round in 0..20_000 {
             let depth = 1 + random.below(20) as usize;
@@ -436,18 +453,18 @@ mod tests {
                 chain.stack[random.below(WORDS as u64) as usize] = words[random.below(6) as usize];
             }
             let (from, asked) = (chain.innermost, Cell::new(0));
-            let found = last.sum(buffer, from, 1, |pc| {
+            let found = last.sum(buffer, from, 0, |pc| {
                 asked.set(asked.get() + 1);
                 rule(pc)
             });
-            let plainly = plain(from);
+            let plainly = plain(from, own);
             assert!(found.is_some() || is_damaged, "round {round}: {:?}", chain.code);
             if let Some(found) = found {
                 assert_eq!(found, plainly, "round {round}: {:?}", chain.code);
                 walked += 1;
                 by_rules += asked.get();
                 frames += last.count;
-                let again = last.sum(buffer, from, 1, |_| panic!("nothing has changed"));
+                let again = last.sum(buffer, from, 0, |_| panic!("nothing has changed"));
                 assert_eq!(again, Some(plainly));
             }
         }
