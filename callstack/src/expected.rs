@@ -1,9 +1,8 @@
 //! The stack that a thread probably has next, recognised without a walk.
 //!
 //! Programs launch from the same call sites in the same order over and over, and the stack cache knows which
-//! of its entries a thread probably comes to next ([`crate::recent`]): in an eager decode of PyTorch it is
-//! right for 92 launches of 100, and with native frames for 99. So a thread keeps, for each entry, what was
-//! read when its stack was found: the addresses and instructions of Python's frames
+//! of its entries a thread probably comes to next ([`crate::recent`]). So a thread keeps, for each entry,
+//! what was read when its stack was found: the addresses and instructions of Python's frames
 //! ([`crate::python::known_chain`]), and the words of the C stack that the walk went by
 //! ([`crate::native::last_walk`]). If all of that is there again, so is the stack. Where a walk must read one
 //! frame to know the next one's address, here all addresses are known, and the processor reads many at a

@@ -1,7 +1,8 @@
 //! A call's stack as one number: the id of a stack that was defined once.
 //!
-//! This module combines the parts of a stack; the module of each part reads it. On the steady path every
-//! part computes a number for its frames, and the numbers' combination is looked up once.
+//! This module combines the parts of a stack; the module of each part reads it. Most stacks are the one that
+//! was expected ([`crate::expected`]), and are recognised by what was read the last time. For another one
+//! every part computes a number for its frames, and the numbers' combination is looked up once.
 //!
 //! Python's part has two numbers. The first, a fingerprint, is cheap, but may change while the stack stays
 //! the same; the stack cache is searched by it. On a miss, Python's second number is computed, which does
@@ -9,10 +10,10 @@
 //! again. At first sight the parts write their frames, and the frames are combined and defined. Two stacks
 //! of one program collide with a chance of about n²/2^65: 10^-10 for sixty thousand stacks.
 //!
-//! Memory is bounded. Tables take at most 5 MiB for 65 536 stacks and half as many code objects, touched
-//! where used. Definitions take at most half of the definitions area (32 MiB), so that stacks never crowd
-//! out the names of kernels. When either is full, new stacks get id 0 and are counted, and known stacks
-//! keep their ids.
+//! Memory is bounded. Tables take at most 5 MiB for 65 536 stacks and half as many code objects, and 4.3 MiB
+//! for each of at most 16 threads, all of it touched where used. Definitions take at most half of the
+//! definitions area (32 MiB), so that stacks never crowd out the names of kernels. When either is full, new
+//! stacks get id 0 and are counted, and known stacks keep their ids.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -176,8 +177,8 @@ impl Stacks {
         self.of_parts(session, slot)
     }
 
-    /// The same, where a stack has Python frames only and is in the cache. Most are, and this runs through
-    /// fewer lines of code than [`of_parts`](Stacks::of_parts).
+    /// The same, where a stack has Python frames only and is the expected one, or in the cache. Most are, and
+    /// this runs through fewer lines of code than [`of_parts`](Stacks::of_parts).
     #[inline(never)]
     fn of_python(&self, session: &Session, slot: &Slot) -> Option<(u32, Works)> {
         let thread = StackSlot::of(slot);
@@ -202,7 +203,7 @@ impl Stacks {
         Some((stack, Works::of_state(runtime, state).unwrap_or(Works::NOT)))
     }
 
-    /// The stack, where it has Python frames only, is in the cache, and was not the expected one.
+    /// The stack, where it has Python frames only and is in the cache, but was not recognised.
     #[inline(never)]
     fn by_fingerprint(
         &self,
