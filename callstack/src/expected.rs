@@ -11,7 +11,7 @@
 //! 16 threads of a session have room for that. Other threads, and stacks that are too deep, are walked.
 
 use core::cell::{Cell, UnsafeCell};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use gputrace_producer::memory::{self, Zeroed, prefetch};
 
@@ -32,13 +32,16 @@ const WORDS_OF_STACK: usize = 1 << 10;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Circumstances {
     /// The thread's Python state, 0 if there is none or if Python's frames are not asked for, plus a hash of
-    /// what PyTorch says of the thread, or 0.
+    /// what PyTorch says of the thread, or 0. Two sums are equal by chance alone, as hashes are.
     state_and_torch: u64,
     /// How many code objects have ended. The highest bit says whether native frames are asked for.
     ends: u64,
 }
 
 impl Circumstances {
+    /// No thread is in these.
+    const NONE: Circumstances = Circumstances { state_and_torch: u64::MAX, ends: u64::MAX };
+
     #[inline(always)]
     pub fn now(state: u64, torch: u64, has_native: bool) -> Circumstances {
         let ends = lives::all_ends() | u64::from(has_native) << 63;
@@ -54,6 +57,7 @@ pub struct KeptStack {
     /// [`KeptStacks::round`] when it was kept. The first round is 1.
     round: u32,
     stack: u32,
+    /// Where its words begin, how many of Python's frames they are, and how many native ones follow.
     first: u32,
     python: u16,
     native: u16,
@@ -69,6 +73,8 @@ pub struct KeptStacks {
     round: u32,
     /// How many of the words are in use.
     used: usize,
+    /// How many kept stacks another one replaced.
+    replaced: usize,
     kept: [[KeptStack; 2]; PAIRS],
     words: [ReadWord; WORDS],
 }
@@ -90,21 +96,47 @@ unsafe impl Sync for ExpectedStacks {}
 // SAFETY: all of it is numbers and bools.
 unsafe impl Zeroed for ExpectedStacks {}
 
-/// Those of a session.
-pub fn new() -> Option<&'static [ExpectedStacks]> {
-    memory::map(THREADS_MAX)
-}
+/// Those of a session, of which each is mapped when a thread first takes it.
+#[derive(Default)]
+pub struct Places([AtomicPtr<ExpectedStacks>; THREADS_MAX]);
 
-/// Takes one that is free, for the calling thread.
-pub fn take(all: &'static [ExpectedStacks]) -> Option<&'static ExpectedStacks> {
-    // SYNC: pairs with the Release in `give_back`: this thread's writes come after those of the one before.
-    let takes = |one: &&ExpectedStacks| {
-        one.is_taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    };
-    let taken = all.iter().find(takes)?;
-    // SAFETY: this thread has just taken it.
-    unsafe { &mut *taken.content.get() }.begin_turn();
-    Some(taken)
+impl Places {
+    /// Takes one that is free, for the calling thread. `None` if there is none, or no memory.
+    pub fn take(&self) -> Option<&'static ExpectedStacks> {
+        let mut mapped = None;
+        for place in &self.0 {
+            // SAFETY: null, or a mapping that is never unmapped.
+            let taken = match unsafe { place.load(Ordering::Acquire).as_ref() } {
+                // SYNC: pairs with the Release in `give_back`: this thread's writes come after those of the
+                // one before.
+                Some(one) => one
+                    .is_taken
+                    .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+                    .ok()
+                    .map(|_| one),
+                None => {
+                    let new = match mapped {
+                        Some(new) => new,
+                        None => memory::map::<ExpectedStacks>(1)?.first()?,
+                    };
+                    new.is_taken.store(1, Ordering::Relaxed);
+                    let at = core::ptr::from_ref(new).cast_mut();
+                    // SYNC: another thread finds it complete. If one was faster, ours may be for the next place.
+                    let is_ours = place
+                        .compare_exchange(core::ptr::null_mut(), at, Ordering::Release, Ordering::Relaxed)
+                        .is_ok();
+                    mapped = Some(new);
+                    is_ours.then_some(new)
+                }
+            };
+            if let Some(taken) = taken {
+                // SAFETY: this thread has just taken it.
+                unsafe { &mut *taken.content.get() }.begin_turn();
+                return Some(taken);
+            }
+        }
+        None
+    }
 }
 
 impl ExpectedStacks {
@@ -200,11 +232,14 @@ impl KeptStacks {
         walk: (&[ReadWord], NativeStart),
     ) {
         let (round, used, (native, start)) = (self.round, self.used, walk);
-        let Some(pair) = self.kept.get_mut(KeptStacks::pair_of(entry)) else { return };
+        let Some(pair) = self.kept.get_mut(KeptStacks::pair_of(entry)).filter(|_| entry != 0) else { return };
         let is_of_entry = |kept: &KeptStack| kept.entry == entry && kept.round == round;
         let is_free = |kept: &KeptStack| kept.entry == 0 || kept.round != round;
         let way = pair.iter().position(is_of_entry).or_else(|| pair.iter().position(is_free));
-        let Some(kept) = pair.get_mut(way.unwrap_or(used % 2)) else { return };
+        if way.is_none() {
+            self.replaced = self.replaced.wrapping_add(1);
+        }
+        let Some(kept) = pair.get_mut(way.unwrap_or(self.replaced % 2)) else { return };
         let mut misses = 0;
         if is_of_entry(kept) {
             // A stack whose words are others each time is kept less and less often.
@@ -217,7 +252,12 @@ impl KeptStacks {
         let Some(words) = self.words.get_mut(used..used + WORDS_OF_STACK) else {
             return self.begin_again();
         };
-        let Some(python) = python(words).filter(|count| count + native.len() <= words.len()) else { return };
+        let python = python(words).filter(|count| count + native.len() <= WORDS_OF_STACK);
+        // Of one that does not fit it is kept how often that was tried.
+        let (circumstances, python, native) = match python {
+            Some(python) => (circumstances, python, native),
+            None => (Circumstances::NONE, 0, &[][..]),
+        };
         for (to, word) in words.iter_mut().skip(python).zip(native) {
             *to = *word;
         }
@@ -243,9 +283,8 @@ mod tests {
     use super::*;
 
     fn stacks() -> &'static mut KeptStacks {
-        let all = new().unwrap();
         // SAFETY: this thread has just taken it, and asks once.
-        &mut unsafe { take(all).unwrap().content() }.stacks
+        &mut unsafe { Places::default().take().unwrap().content() }.stacks
     }
 
     fn circumstances(state: u64) -> Circumstances {
@@ -271,7 +310,8 @@ mod tests {
     #[test]
     fn stacks_are_found_by_entry_in_the_same_circumstances() {
         let stacks = stacks();
-        assert_eq!(found(stacks, 0), None);
+        keep(stacks, 0, 30, &[100], &[]);
+        assert_eq!(found(stacks, 0), None, "no entry was expected");
         let native = [ReadWord { at: 8, word: 9 }];
         keep(stacks, 3, 30, &[100, 200], &native);
         keep(stacks, 4, 40, &[], &[]);
@@ -317,8 +357,18 @@ mod tests {
         let deep: Vec<u64> = (0..WORDS_OF_STACK as u64).collect();
         let too_deep = [&deep[..], &[0]].concat();
         keep(stacks, 9, 9, &too_deep, &[]);
-        keep(stacks, 9, 9, &deep, &[ReadWord { at: 0, word: 0 }]);
-        assert_eq!(found(stacks, 9), None);
+        keep(stacks, 8, 8, &deep, &[ReadWord { at: 0, word: 0 }]);
+        assert_eq!((found(stacks, 9), found(stacks, 8)), (None, None));
+        let tries = Cell::new(0);
+        for _ in 0..100 {
+            let python = |_: &mut [ReadWord]| {
+                tries.set(tries.get() + 1);
+                None
+            };
+            stacks.keep(9, 9, circumstances(7), python, Default::default());
+        }
+        assert_eq!(tries.get(), 7);
+        stacks.begin_again();
         for entry in 1..=WORDS as u32 {
             keep(stacks, entry, entry, &deep, &[]);
             match found(stacks, entry) {
@@ -337,16 +387,37 @@ mod tests {
 
     #[test]
     fn thread_finds_nothing_of_the_one_before_it() {
-        let all = new().unwrap();
-        let one = take(all).unwrap();
+        let places = Places::default();
+        let one = places.take().unwrap();
         // SAFETY: this thread has just taken it, and asks once at a time.
         keep(&mut unsafe { one.content() }.stacks, 3, 30, &[100], &[]);
-        let others: Vec<_> = std::iter::from_fn(|| take(all)).collect();
+        let others: Vec<_> = std::iter::from_fn(|| places.take()).collect();
         assert_eq!(others.len(), THREADS_MAX - 1);
         one.give_back();
-        let again = take(all).unwrap();
+        let again = places.take().unwrap();
         assert!(core::ptr::eq(one, again));
         // SAFETY: as above.
         assert_eq!(found(&unsafe { again.content() }.stacks, 3), None);
+    }
+
+    #[test]
+    fn place_is_one_threads_at_a_time() {
+        let (places, holders) = (Places::default(), [const { AtomicU32::new(0) }; 2 * THREADS_MAX]);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let taken = places.take().unwrap();
+                        let index = places.0.iter().position(|place| {
+                            place.load(Ordering::Relaxed).cast_const() == core::ptr::from_ref(taken)
+                        });
+                        let holder = &holders[index.unwrap()];
+                        assert_eq!(holder.fetch_add(1, Ordering::Relaxed), 0);
+                        holder.fetch_sub(1, Ordering::Relaxed);
+                        taken.give_back();
+                    }
+                });
+            }
+        });
     }
 }

@@ -4,10 +4,11 @@ use core::cell::Cell as Shared;
 
 use gputrace_producer::clock;
 use gputrace_producer::session::Session;
+use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{Callbacks, Slot, Write};
 use gputrace_wire::caller::Caller;
 
-use crate::expected::{self, ExpectedStacks};
+use crate::expected::{ExpectedStacks, Places};
 use crate::python::lives::SeenEnds;
 use crate::python::runtime::KnownThread;
 use crate::python::tree::SeenTree;
@@ -47,33 +48,26 @@ impl StackSlot {
         unsafe { slot.callstack.content() }
     }
 
-    /// The stacks that the calling thread keeps in that session; the first time, a place among `all`. `slot`
-    /// is the thread's. `None` if none was free.
+    /// The stacks that the calling thread keeps in that session; the first time, one of `places`. `slot`
+    /// is the thread's. `None` if none was free; then the thread does not ask again in that session.
     #[inline(always)]
-    pub fn expected(
-        slot: &Slot,
-        all: &'static [ExpectedStacks],
-        generation: u32,
-    ) -> Option<&'static ExpectedStacks> {
+    pub fn expected(slot: &Slot, places: &Places, generation: u32) -> Option<&'static ExpectedStacks> {
         let state = StackSlot::of(slot);
         match state.expected_of.get() == generation {
             true => state.expected.get(),
-            false => StackSlot::take_expected(slot, all, generation),
+            false => StackSlot::take_expected(slot, places, generation),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn take_expected(
-        slot: &Slot,
-        all: &'static [ExpectedStacks],
-        generation: u32,
-    ) -> Option<&'static ExpectedStacks> {
+    fn take_expected(slot: &Slot, places: &Places, generation: u32) -> Option<&'static ExpectedStacks> {
+        let _errno = KeepErrno::new();
         let state = StackSlot::of(slot);
         if let Some(of_earlier_session) = state.expected.take() {
             of_earlier_session.give_back();
         }
-        let expected = expected::take(all);
+        let expected = places.take();
         state.expected.set(expected);
         state.expected_of.set(generation);
         slot.set_callbacks(&CALLBACKS);

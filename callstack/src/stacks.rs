@@ -28,7 +28,7 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, kind};
 
 use crate::active_span::Works;
-use crate::expected::{self, Circumstances, Content, ExpectedStacks};
+use crate::expected::{Circumstances, Content, Places};
 use crate::fold::fold;
 use crate::native::frames::{self, Native};
 use crate::native::merge::{FrameBoundary, Outermost, PythonFrame, merge};
@@ -89,7 +89,7 @@ pub struct Stacks {
     stacks: Handles,
     names: Handles,
     buffers: &'static [StackBuffer],
-    expected: &'static [ExpectedStacks],
+    expected: Places,
     count: AtomicU32,
 }
 
@@ -111,7 +111,7 @@ impl Stacks {
             stacks: Handles::new(STACK_SLOTS)?,
             names: Handles::new(NAME_SLOTS)?,
             buffers: memory::map(STACK_BUFFERS)?,
-            expected: expected::new()?,
+            expected: Places::default(),
             count: AtomicU32::new(0),
         })
     }
@@ -238,7 +238,7 @@ impl Stacks {
     /// What the calling thread keeps.
     #[inline(always)]
     fn kept_by(&self, session: &Session, slot: &Slot) -> Option<&'static mut Content> {
-        let expected = StackSlot::expected(slot, self.expected, session.generation)?;
+        let expected = StackSlot::expected(slot, &self.expected, session.generation)?;
         // SAFETY: the calling thread's, which is inside the guard of its hook, and asks once in a hook.
         Some(unsafe { expected.content() })
     }
@@ -263,7 +263,9 @@ impl Stacks {
         let (native, operators) = (self.native(session), operators::hash());
         let of_torch = match (&around, operators) {
             (None, 0) => 0,
-            (around, operators) => fold(around.as_ref().map_or(0, |around| with_pass(0, around)), operators),
+            (around, operators) => {
+                fold(around.as_ref().map_or(0, |around| with_pass(outer, around)), operators)
+            }
         };
         let state = python.map_or(0, |(_, state)| state);
         let circumstances = Circumstances::now(state, of_torch, native.is_some());
@@ -288,7 +290,11 @@ impl Stacks {
             && hash.is_none()
         {
             let stack = kept.met();
-            thread.recent.set(self.recent.follow(position));
+            position = self.recent.follow(position);
+            thread.recent.set(position);
+            if let Some(stacks) = &stacks {
+                stacks.expect(position.expected());
+            }
             if around.is_none() {
                 torch::calls(session.generation, stack);
             }
@@ -310,7 +316,12 @@ impl Stacks {
             fingerprint => {
                 let stack = match self.recent.get(fingerprint, &mut position) {
                     Some(id) => id,
-                    None => self.not_recent(session, &beside, python, fingerprint, &mut position),
+                    None => {
+                        let (id, is_cached) =
+                            self.not_recent(session, &beside, python, fingerprint, &mut position);
+                        is_read &= is_cached;
+                        id
+                    }
                 };
                 thread.recent.set(position);
                 stack
@@ -319,7 +330,7 @@ impl Stacks {
         if around.is_none() && stack != 0 {
             torch::calls(session.generation, stack);
         }
-        // Another one than the expected one is not kept in its place.
+        // Kept for the entry that was expected only if it is the one that the thread has come to.
         if stack != 0
             && is_read
             && position.last() == entry
@@ -339,7 +350,8 @@ impl Stacks {
         (stack, works)
     }
 
-    /// The stack of a fingerprint that is not in the cache.
+    /// The stack of a fingerprint that is not in the cache, and whether it is there now: one that could not be
+    /// read is not.
     #[cold]
     #[inline(never)]
     fn not_recent(
@@ -349,7 +361,7 @@ impl Stacks {
         python: Python<'_>,
         fingerprint: u64,
         position: &mut CachePosition,
-    ) -> u32 {
+    ) -> (u32, bool) {
         let hash = python.map_or(Ok(0), |(runtime, state)| {
             // SAFETY: as in `of_this_thread`.
             let memory = unsafe { Own::new() };
@@ -372,10 +384,11 @@ impl Stacks {
         };
         // SYNC: the stack's code objects are known by now, so from here on no end of one goes uncounted. A
         // stack that could not be read is not cached: each attempt is counted.
-        if stack != 0 && hash.is_ok() {
+        let is_cached = stack != 0 && hash.is_ok();
+        if is_cached {
             self.recent.put(fingerprint, stack, position);
         }
-        stack
+        (stack, is_cached)
     }
 
     /// The calling thread's position in its frames, and its active span.

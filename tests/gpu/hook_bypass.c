@@ -6,6 +6,7 @@
 //
 // They do not choose at each launch, because a hook that has not seen the launch before predicts the stack
 // less often (callstack/src/recent.rs), and so costs more: the first launch after each choice does not count.
+// What it then expects after the launch before the choice is wrong once more, so the figure is a little high.
 // Longer stretches would be longer apart, and a shared machine's changes of speed would enter the difference.
 // Launches that are passed to the driver itself are in no trace.
 //

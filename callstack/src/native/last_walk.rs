@@ -10,6 +10,8 @@
 //! Most functions use the frame pointer for any value, which differs from one launch to the next. So where a
 //! function stores its caller's is a word to compare only if a frame further out is found by it.
 //!
+//! The words of the last walk also serve to recognise its stack later without a walk ([`crate::expected`]).
+//!
 //! Only walks on the thread's own stack are kept. What is read of the stack is above the frame that the walk
 //! has come to, and so is mapped.
 

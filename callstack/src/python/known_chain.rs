@@ -2,7 +2,8 @@
 //!
 //! It is the same chain if each link is at the same address and has the same instruction. From Python 3.11 on
 //! an instruction lies in its code object, so that the same instructions are of the same code objects, as
-//! long as none has ended.
+//! long as none has ended. All of them must have been entered in [`super::lives`] before, which counts ends:
+//! a stack that is in the stack cache has that.
 
 use super::layout::{ABSENT, Instruction, Layout};
 use super::lives;

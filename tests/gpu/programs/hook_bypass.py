@@ -65,7 +65,7 @@ def cost(samples):
 
 def compared(samples):
     """(difference, stretch of the run) of each launch past the hook, to the last and to the next launch with the same history that was not. The
-    times themselves are skewed; a difference of two is not, so that its middle is without bias."""
+    times themselves are skewed; a difference of two of the same shape is not, so that its middle is without bias as far as a hook changes no shape."""
     last, waiting = {}, {}
     for at, (ticks, history, is_bypassed) in enumerate(samples):
         stretch = at * STRETCHES // len(samples)
