@@ -98,15 +98,15 @@ unsafe impl Zeroed for ExpectedStacks {}
 
 /// Those of a session, of which each is mapped when a thread first takes it.
 #[derive(Default)]
-pub struct Places([AtomicPtr<ExpectedStacks>; THREADS_MAX]);
+pub struct ThreadStores([AtomicPtr<ExpectedStacks>; THREADS_MAX]);
 
-impl Places {
+impl ThreadStores {
     /// Takes one that is free, for the calling thread. `None` if there is none, or no memory.
     pub fn take(&self) -> Option<&'static ExpectedStacks> {
         let mut mapped = None;
-        for place in &self.0 {
+        for store in &self.0 {
             // SAFETY: null, or a mapping that is never unmapped.
-            let taken = match unsafe { place.load(Ordering::Acquire).as_ref() } {
+            let taken = match unsafe { store.load(Ordering::Acquire).as_ref() } {
                 // SYNC: pairs with the Release in `give_back`: this thread's writes come after those of the
                 // one before.
                 Some(one) => one
@@ -121,8 +121,9 @@ impl Places {
                     };
                     new.is_taken.store(1, Ordering::Relaxed);
                     let at = core::ptr::from_ref(new).cast_mut();
-                    // SYNC: another thread finds it complete. If one was faster, ours may be for the next place.
-                    let is_ours = place
+                    // SYNC: pairs with the Acquire above: another thread finds it complete. If one was
+                    // faster, this mapping is for the next store.
+                    let is_ours = store
                         .compare_exchange(core::ptr::null_mut(), at, Ordering::Release, Ordering::Relaxed)
                         .is_ok();
                     mapped = Some(new);
@@ -284,7 +285,7 @@ mod tests {
 
     fn stacks() -> &'static mut KeptStacks {
         // SAFETY: this thread has just taken it, and asks once.
-        &mut unsafe { Places::default().take().unwrap().content() }.stacks
+        &mut unsafe { ThreadStores::default().take().unwrap().content() }.stacks
     }
 
     fn circumstances(state: u64) -> Circumstances {
@@ -387,29 +388,29 @@ mod tests {
 
     #[test]
     fn thread_finds_nothing_of_the_one_before_it() {
-        let places = Places::default();
-        let one = places.take().unwrap();
+        let stores = ThreadStores::default();
+        let one = stores.take().unwrap();
         // SAFETY: this thread has just taken it, and asks once at a time.
         keep(&mut unsafe { one.content() }.stacks, 3, 30, &[100], &[]);
-        let others: Vec<_> = std::iter::from_fn(|| places.take()).collect();
+        let others: Vec<_> = std::iter::from_fn(|| stores.take()).collect();
         assert_eq!(others.len(), THREADS_MAX - 1);
         one.give_back();
-        let again = places.take().unwrap();
+        let again = stores.take().unwrap();
         assert!(core::ptr::eq(one, again));
         // SAFETY: as above.
         assert_eq!(found(&unsafe { again.content() }.stacks, 3), None);
     }
 
     #[test]
-    fn place_is_one_threads_at_a_time() {
-        let (places, holders) = (Places::default(), [const { AtomicU32::new(0) }; 2 * THREADS_MAX]);
+    fn store_is_one_threads_at_a_time() {
+        let (stores, holders) = (ThreadStores::default(), [const { AtomicU32::new(0) }; 2 * THREADS_MAX]);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        let taken = places.take().unwrap();
-                        let index = places.0.iter().position(|place| {
-                            place.load(Ordering::Relaxed).cast_const() == core::ptr::from_ref(taken)
+                        let taken = stores.take().unwrap();
+                        let index = stores.0.iter().position(|store| {
+                            store.load(Ordering::Relaxed).cast_const() == core::ptr::from_ref(taken)
                         });
                         let holder = &holders[index.unwrap()];
                         assert_eq!(holder.fetch_add(1, Ordering::Relaxed), 0);

@@ -8,7 +8,7 @@ use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{Callbacks, Slot, Write};
 use gputrace_wire::caller::Caller;
 
-use crate::expected::{ExpectedStacks, Places};
+use crate::expected::{ExpectedStacks, ThreadStores};
 use crate::python::lives::SeenEnds;
 use crate::python::runtime::KnownThread;
 use crate::python::tree::SeenTree;
@@ -48,26 +48,26 @@ impl StackSlot {
         unsafe { slot.callstack.content() }
     }
 
-    /// The stacks that the calling thread keeps in that session; the first time, one of `places`. `slot`
+    /// The stacks that the calling thread keeps in that session; the first time, one of `stores`. `slot`
     /// is the thread's. `None` if none was free; then the thread does not ask again in that session.
     #[inline(always)]
-    pub fn expected(slot: &Slot, places: &Places, generation: u32) -> Option<&'static ExpectedStacks> {
+    pub fn expected(slot: &Slot, stores: &ThreadStores, generation: u32) -> Option<&'static ExpectedStacks> {
         let state = StackSlot::of(slot);
         match state.expected_of.get() == generation {
             true => state.expected.get(),
-            false => StackSlot::take_expected(slot, places, generation),
+            false => StackSlot::take_expected(slot, stores, generation),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn take_expected(slot: &Slot, places: &Places, generation: u32) -> Option<&'static ExpectedStacks> {
+    fn take_expected(slot: &Slot, stores: &ThreadStores, generation: u32) -> Option<&'static ExpectedStacks> {
         let _errno = KeepErrno::new();
         let state = StackSlot::of(slot);
         if let Some(of_earlier_session) = state.expected.take() {
             of_earlier_session.give_back();
         }
-        let expected = places.take();
+        let expected = stores.take();
         state.expected.set(expected);
         state.expected_of.set(generation);
         slot.set_callbacks(&CALLBACKS);

@@ -28,7 +28,7 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, kind};
 
 use crate::active_span::Works;
-use crate::expected::{Circumstances, Content, Places};
+use crate::expected::{Circumstances, Content, ThreadStores};
 use crate::fold::fold;
 use crate::native::frames::{self, Native};
 use crate::native::merge::{FrameBoundary, Outermost, PythonFrame, merge};
@@ -89,7 +89,7 @@ pub struct Stacks {
     stacks: Handles,
     names: Handles,
     buffers: &'static [StackBuffer],
-    expected: Places,
+    expected: ThreadStores,
     count: AtomicU32,
 }
 
@@ -111,7 +111,7 @@ impl Stacks {
             stacks: Handles::new(STACK_SLOTS)?,
             names: Handles::new(NAME_SLOTS)?,
             buffers: memory::map(STACK_BUFFERS)?,
-            expected: Places::default(),
+            expected: ThreadStores::default(),
             count: AtomicU32::new(0),
         })
     }
@@ -350,8 +350,8 @@ impl Stacks {
         (stack, works)
     }
 
-    /// The stack of a fingerprint that is not in the cache, and whether it is there now: one that could not be
-    /// read is not.
+    /// The stack of a fingerprint that is not in the cache, and whether it is there now: one that could not
+    /// be read is not.
     #[cold]
     #[inline(never)]
     fn not_recent(
