@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use gputrace_producer::memory::{self, Zeroed, prefetch};
 
-use crate::native::last_walk::{FoundFrames, LastNativeWalk, NativeStart};
+use crate::native::last_walk::{LastNativeWalk, NativeStart};
 use crate::python::lives;
 use crate::read_word::ReadWord;
 
@@ -79,13 +79,13 @@ pub struct KeptStacks {
     words: [ReadWord; WORDS],
 }
 
-/// What a thread keeps.
+/// What a thread keeps: its stacks, and its last native walk for one that was not expected.
 pub struct Content {
     pub stacks: KeptStacks,
     pub last_walk: LastNativeWalk,
-    pub found_frames: FoundFrames,
 }
 
+/// What a thread keeps, as long as it has taken it.
 pub struct ExpectedStacks {
     is_taken: AtomicU32,
     content: UnsafeCell<Content>,
@@ -96,7 +96,7 @@ unsafe impl Sync for ExpectedStacks {}
 // SAFETY: all of it is numbers and bools.
 unsafe impl Zeroed for ExpectedStacks {}
 
-/// Those of a session, of which each is mapped when a thread first takes it.
+/// What the threads of a session keep. Each is mapped when a thread first takes it.
 #[derive(Default)]
 pub struct ThreadStores([AtomicPtr<ExpectedStacks>; THREADS_MAX]);
 
@@ -161,7 +161,7 @@ impl Content {
     /// Called when another thread takes it, whose own stack is another one.
     fn begin_turn(&mut self) {
         self.stacks.begin_again();
-        self.found_frames.begin_turn();
+        self.last_walk.forget();
     }
 }
 
@@ -195,12 +195,6 @@ impl KeptStacks {
         }
     }
 
-    #[inline(always)]
-    fn of(&self, entry: u32) -> Option<&KeptStack> {
-        let pair = self.kept.get(KeptStacks::pair_of(entry))?;
-        pair.iter().find(|kept| kept.entry == entry && kept.round == self.round)
-    }
-
     /// What is kept for an entry, if it is of a stack in these circumstances: Python's frames, and the native
     /// words.
     #[inline(always)]
@@ -209,17 +203,16 @@ impl KeptStacks {
         entry: u32,
         circumstances: Circumstances,
     ) -> Option<(&KeptStack, &[ReadWord], &[ReadWord])> {
-        let kept = self.of(entry).filter(|kept| kept.circumstances == circumstances)?;
-        let (python, native) = self.words_of(kept);
-        Some((kept, python, native))
-    }
-
-    #[inline(always)]
-    fn words_of(&self, kept: &KeptStack) -> (&[ReadWord], &[ReadWord]) {
+        let pair = self.kept.get(KeptStacks::pair_of(entry))?;
+        let kept = pair.iter().find(|kept| kept.entry == entry && kept.round == self.round)?;
+        if kept.circumstances != circumstances {
+            return None;
+        }
         let (first, python, native) =
             (kept.first as usize, usize::from(kept.python), usize::from(kept.native));
-        let words = self.words.get(first..first + python + native).unwrap_or_default();
-        words.split_at_checked(python).unwrap_or_default()
+        let words = self.words.get(first..first + python + native)?;
+        let (python, native) = words.split_at_checked(python)?;
+        Some((kept, python, native))
     }
 
     /// Keeps a stack for an entry. `python` writes Python's frames, and returns their number, or `None` if

@@ -28,9 +28,10 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, kind};
 
 use crate::active_span::Works;
-use crate::expected::{Circumstances, Content, ThreadStores};
+use crate::expected::{Circumstances, Content, KeptStack, KeptStacks, ThreadStores};
 use crate::fold::fold;
 use crate::native::frames::{self, Native};
+use crate::native::last_walk::NativeStart;
 use crate::native::merge::{FrameBoundary, Outermost, PythonFrame, merge};
 use crate::native::walk as native_walk;
 use crate::python::callers;
@@ -193,10 +194,7 @@ impl Stacks {
                     content.stacks.find(thread.recent.get().expected(), circumstances)
                     && known_chain::is(&memory, &runtime.layout, state, frames) =>
             {
-                let position = self.recent.follow(thread.recent.get());
-                thread.recent.set(position);
-                content.stacks.expect(position.expected());
-                kept.met()
+                self.come_to_expected(thread, &content.stacks, kept)
             }
             _ => self.by_fingerprint(slot, (runtime, state), circumstances, content)?,
         };
@@ -224,15 +222,21 @@ impl Stacks {
         let expected = position.expected();
         let stack = self.recent.get(fingerprint, &mut position)?;
         thread.recent.set(position);
-        if let Some(content) = content {
-            if position.last() == expected && known_chain::can_be_known(&runtime.layout) {
-                let python =
-                    |into: &mut [ReadWord]| known_chain::write(&memory, &runtime.layout, state, into);
-                content.stacks.keep(expected, stack, circumstances, python, Default::default());
-            }
-            content.stacks.expect(position.expected());
+        if let Some(Content { stacks, .. }) = content {
+            let found = (stack, Some((runtime, state)), Default::default());
+            keep(stacks, (expected, position), circumstances, found);
+            stacks.expect(position.expected());
         }
         Some(stack)
+    }
+
+    /// The stack's id, where the thread has the stack that was expected.
+    #[inline(always)]
+    fn come_to_expected(&self, thread: &StackSlot, stacks: &KeptStacks, kept: &KeptStack) -> u32 {
+        let position = self.recent.follow(thread.recent.get());
+        thread.recent.set(position);
+        stacks.expect(position.expected());
+        kept.met()
     }
 
     /// What the calling thread keeps.
@@ -261,20 +265,13 @@ impl Stacks {
         // hook returns the thread runs no Python, so its frames and the objects they refer to stay.
         let memory = unsafe { Own::new() };
         let (native, operators) = (self.native(session), operators::hash());
-        let of_torch = match (&around, operators) {
-            (None, 0) => 0,
-            (around, operators) => {
-                fold(around.as_ref().map_or(0, |around| with_pass(outer, around)), operators)
-            }
-        };
+        let torch = Beside { native: None, around: around.as_ref(), operators }.with(outer);
         let state = python.map_or(0, |(_, state)| state);
-        let circumstances = Circumstances::now(state, of_torch, native.is_some());
+        let circumstances = Circumstances::now(state, torch, native.is_some());
         let mut position = thread.recent.get();
         let entry = position.expected();
-        let (mut stacks, mut walk) = match self.kept_by(session, slot) {
-            Some(Content { stacks, last_walk, found_frames }) => {
-                (Some(stacks), Some((last_walk, found_frames)))
-            }
+        let (stacks, mut walk) = match self.kept_by(session, slot) {
+            Some(Content { stacks, last_walk }) => (Some(stacks), Some(last_walk)),
             None => (None, None),
         };
         let expected = stacks.as_ref().and_then(|stacks| stacks.find(entry, circumstances));
@@ -283,18 +280,11 @@ impl Stacks {
             None => frames.is_empty(),
         });
         let hash = native.and_then(|native| {
-            let walk = walk.as_mut().map(|(last, found)| (&mut **last, &mut **found));
-            native.hash(session, expected.map(|(kept, _, words)| (kept.start, words)), walk)
+            let expected = expected.map(|(kept, _, words)| (kept.start, words));
+            native.hash(session, expected, walk.as_deref_mut())
         });
-        if let Some((kept, ..)) = expected
-            && hash.is_none()
-        {
-            let stack = kept.met();
-            position = self.recent.follow(position);
-            thread.recent.set(position);
-            if let Some(stacks) = &stacks {
-                stacks.expect(position.expected());
-            }
+        if let (Some((kept, ..)), Some(stacks), None) = (expected, &stacks, hash) {
+            let stack = self.come_to_expected(thread, stacks, kept);
             if around.is_none() {
                 torch::calls(session.generation, stack);
             }
@@ -330,22 +320,15 @@ impl Stacks {
         if around.is_none() && stack != 0 {
             torch::calls(session.generation, stack);
         }
-        // Kept for the entry that was expected only if it is the one that the thread has come to.
         if stack != 0
             && is_read
-            && position.last() == entry
-            && let Some(stacks) = &mut stacks
-            && python.is_none_or(|(runtime, _)| known_chain::can_be_known(&runtime.layout))
+            && let Some(stacks) = stacks
             && let Some(walk) = match (native, &walk) {
                 (None, _) => Some(Default::default()),
-                (Some(_), walk) => walk.as_ref().and_then(|(last, _)| last.words()),
+                (Some(_), walk) => walk.as_ref().and_then(|last| last.words()),
             }
         {
-            let write = |into: &mut [ReadWord]| match python {
-                Some((runtime, state)) => known_chain::write(&memory, &runtime.layout, state, into),
-                None => Some(0),
-            };
-            stacks.keep(entry, stack, circumstances, write, walk);
+            keep(stacks, (entry, position), circumstances, (stack, python, walk));
         }
         (stack, works)
     }
@@ -568,6 +551,27 @@ impl Beside<'_> {
             operators => fold(hash, operators).max(1),
         }
     }
+}
+
+/// Keeps a stack that was found for the entry that was expected, if that is the one that the thread has come
+/// to, and if its Python frames can be recognised.
+fn keep(
+    stacks: &mut KeptStacks,
+    (expected, position): (u32, CachePosition),
+    circumstances: Circumstances,
+    (stack, python, walk): (u32, Python<'_>, (&[ReadWord], NativeStart)),
+) {
+    if position.last() != expected
+        || python.is_some_and(|(runtime, _)| !known_chain::can_be_known(&runtime.layout))
+    {
+        return;
+    }
+    let write = |into: &mut [ReadWord]| match python {
+        // SAFETY: as in `Stacks::of_parts`.
+        Some((runtime, state)) => known_chain::write(&unsafe { Own::new() }, &runtime.layout, state, into),
+        None => Some(0),
+    };
+    stacks.keep(expected, stack, circumstances, write, walk);
 }
 
 /// The number of a stack inside a backward pass; `own` is the number of the thread's own frames.

@@ -1,7 +1,7 @@
 //! The calling thread's native frames as part of a stack: mixed into one number, and written out.
 
 use super::images::{Images, MappedImage};
-use super::last_walk::{FoundFrames, LastNativeWalk, NativeStart, term};
+use super::last_walk::{LastNativeWalk, NativeStart, term};
 use super::rule::{EVALUATION, INTERPRETER, Kind, OWN, Rule};
 use super::rules::Rules;
 use super::stack::Stack;
@@ -95,7 +95,7 @@ impl Native {
         &self,
         session: &impl Define,
         expected: Option<(NativeStart, &[ReadWord])>,
-        last: Option<(&mut LastNativeWalk, &mut FoundFrames)>,
+        last: Option<&mut LastNativeWalk>,
     ) -> Option<u64> {
         let from = here();
         let libraries = surroundings::epoch();
@@ -104,7 +104,7 @@ impl Native {
         }
         let epoch = Rules::epoch_of(libraries);
         let rule = |pc: u64| self.rule(session, pc, epoch);
-        let kept = last.and_then(|(last, buffer)| last.sum(buffer, from, libraries, rule));
+        let kept = last.and_then(|last| last.sum(from, libraries, rule));
         Some(match kept {
             Some((sum, end)) => fold(sum, end as u64).max(1),
             None => self.hash_of_all(session, from),

@@ -79,8 +79,8 @@ struct FoundFrame {
 pub struct LastNativeWalk {
     /// The thread's own stack.
     own: Bounds,
-    /// Whose walk it is ([`FoundFrames::turn`]), and the number of closed libraries.
-    valid_for: (u32, u32),
+    /// The number of closed libraries.
+    epoch: u32,
     /// Whether no rule leads on from the last frame. Otherwise it is the thread's first.
     is_lost: bool,
     /// The number of frames, the outermost first.
@@ -88,36 +88,22 @@ pub struct LastNativeWalk {
     /// The outermost frame's first.
     words: [ReadWord; WORDS_MAX],
     frames: [KeptFrame; FRAMES_MAX],
-}
-
-/// A thread's walk under way.
-pub struct FoundFrames {
-    /// How many threads have had it, and the kept walks with it.
-    turn: u32,
-    /// The frames that are not kept ones, the innermost first.
-    frames: [FoundFrame; FRAMES_MAX],
-}
-
-impl FoundFrames {
-    /// Called when another thread takes it: its own stack is another one.
-    pub fn begin_turn(&mut self) {
-        self.turn = self.turn.wrapping_add(1);
-    }
+    /// The frames of the walk under way that are not kept ones, the innermost first.
+    found: [FoundFrame; FRAMES_MAX],
 }
 
 impl LastNativeWalk {
+    /// Called when another thread takes it: its own stack is another one.
+    pub fn forget(&mut self) {
+        (self.own, self.count) = (Bounds { low: 0, end: 0 }, 0);
+    }
+
     /// The sum of the frames from there on, as a walk makes it, and how it ends. `None` if the walk cannot
     /// be kept.
     #[inline(always)]
-    pub fn sum(
-        &mut self,
-        buffer: &mut FoundFrames,
-        from: Registers,
-        epoch: u32,
-        rule: impl FnMut(u64) -> Rule,
-    ) -> Option<(u64, End)> {
-        if self.valid_for != (buffer.turn, epoch) {
-            (self.valid_for, self.own, self.count) = ((buffer.turn, epoch), Bounds { low: 0, end: 0 }, 0);
+    pub fn sum(&mut self, from: Registers, epoch: u32, rule: impl FnMut(u64) -> Rule) -> Option<(u64, End)> {
+        if self.epoch != epoch {
+            (self.epoch, self.count) = (epoch, 0);
         }
         if !self.own.hold(from.sp) {
             self.own = stack::known_own();
@@ -126,7 +112,7 @@ impl LastNativeWalk {
                 return None;
             }
         }
-        let sum = self.walk(buffer, from, rule);
+        let sum = self.walk(from, rule);
         if sum.is_none() {
             self.count = 0;
         }
@@ -136,7 +122,7 @@ impl LastNativeWalk {
     /// The words of the last walk, and where it began; `None` if it could not be kept.
     pub fn words(&self) -> Option<(&[ReadWord], NativeStart)> {
         let KeptFrame { sp, bp, words, needs_bp, .. } = *self.frames.get(self.count.checked_sub(1)?)?;
-        Some((self.words.get(..words)?, NativeStart { sp, bp, needs_bp, epoch: self.valid_for.1 }))
+        Some((self.words.get(..words)?, NativeStart { sp, bp, needs_bp, epoch: self.epoch }))
     }
 
     /// The code addresses of the kept frames, the outermost first.
@@ -155,12 +141,7 @@ impl LastNativeWalk {
 
     /// Walks by rules, and by the kept frames as far as it comes to them.
     #[inline(always)]
-    fn walk(
-        &mut self,
-        buffer: &mut FoundFrames,
-        from: Registers,
-        mut rule: impl FnMut(u64) -> Rule,
-    ) -> Option<u64> {
+    fn walk(&mut self, from: Registers, mut rule: impl FnMut(u64) -> Rule) -> Option<u64> {
         let mut at = from;
         // Of the kept frames, those from `rest` on are not met any more.
         let (mut found, mut rest) = (0, self.count);
@@ -176,7 +157,7 @@ impl LastNativeWalk {
                 while let Some([caller, kept]) = self.frames.get(rest.wrapping_sub(2)..rest)
                     && changed < caller.words
                 {
-                    *buffer.frames.get_mut(found)? = FoundFrame { at, rule: kept.rule };
+                    *self.found.get_mut(found)? = FoundFrame { at, rule: kept.rule };
                     found += 1;
                     // It may be another value than when the frame was kept, where no frame needs it.
                     let bp = self.caller_bp(at, kept.rule, caller.sp)?;
@@ -185,7 +166,7 @@ impl LastNativeWalk {
                 }
             }
             let rule = rule(at.pc);
-            *buffer.frames.get_mut(found)? = FoundFrame { at, rule };
+            *self.found.get_mut(found)? = FoundFrame { at, rule };
             found += 1;
             let offset = rule.cfa_offset();
             let cfa = match rule.kind() {
@@ -213,7 +194,7 @@ impl LastNativeWalk {
             }
             at = Registers { pc, sp: cfa, bp: self.caller_bp(at, rule, cfa)? };
         };
-        self.keep(buffer, kept, found)
+        self.keep(kept, found)
     }
 
     /// The word of the stack there, if it is one above the frame.
@@ -234,14 +215,14 @@ impl LastNativeWalk {
 
     /// Keeps the frames that were found, in front of so many that were kept before. Returns the sum.
     #[inline(always)]
-    fn keep(&mut self, buffer: &FoundFrames, kept: usize, found: usize) -> Option<u64> {
+    fn keep(&mut self, kept: usize, found: usize) -> Option<u64> {
         let mut caller = match kept {
             0 => None,
             kept => Some(*self.frames.get(kept - 1)?),
         };
         self.count = kept;
         for FoundFrame { at: Registers { pc, sp, bp }, rule } in
-            buffer.frames.get(..found)?.iter().rev().copied()
+            self.found.get(..found)?.iter().rev().copied()
         {
             let (outer, mut words) = caller.map_or((0, 0), |caller| (caller.sum, caller.words));
             let sum = if rule.has(OWN) { outer } else { Sum::with_inner(outer, term(pc, rule)) };
@@ -429,8 +410,7 @@ mod tests {
     #[test]
     fn kept_walks_find_what_plain_ones_find() {
         // SAFETY: zeroed memory is valid.
-        let mut kept: Box<(LastNativeWalk, FoundFrames)> = Box::new(unsafe { core::mem::zeroed() });
-        let (last, buffer) = &mut *kept;
+        let mut last: Box<LastNativeWalk> = Box::new(unsafe { core::mem::zeroed() });
         let (mut random, nowhere) = (Random(1), Registers { pc: 0, sp: 0, bp: 0 });
         let mut chain = Chain { stack: [0; WORDS], code: Vec::new(), innermost: nowhere };
         let low = chain.stack.as_ptr().expose_provenance() as u64;
@@ -455,7 +435,7 @@ mod tests {
                 chain.stack[random.below(WORDS as u64) as usize] = words[random.below(6) as usize];
             }
             let (from, asked) = (chain.innermost, Cell::new(0));
-            let found = last.sum(buffer, from, 0, |pc| {
+            let found = last.sum(from, 0, |pc| {
                 asked.set(asked.get() + 1);
                 rule(pc)
             });
@@ -466,7 +446,7 @@ mod tests {
                 walked += 1;
                 by_rules += asked.get();
                 frames += last.count;
-                let again = last.sum(buffer, from, 0, |_| panic!("nothing has changed"));
+                let again = last.sum(from, 0, |_| panic!("nothing has changed"));
                 assert_eq!(again, Some(plainly));
             }
         }

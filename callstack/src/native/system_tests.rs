@@ -6,7 +6,7 @@ use core::hint::black_box;
 
 use super::bounds::tests::learn_in_a_thread;
 use super::frames::{FrameBuffer, Native, NativeFrame};
-use super::last_walk::{FoundFrames, LastNativeWalk};
+use super::last_walk::LastNativeWalk;
 use super::rule::OWN;
 use super::surroundings;
 use super::walk::{End, FRAMES_MAX};
@@ -40,7 +40,7 @@ impl Define for ImageBiases {
 struct Compared {
     native: Native,
     images: ImageBiases,
-    last: RefCell<Box<(LastNativeWalk, FoundFrames)>>,
+    last: RefCell<Box<LastNativeWalk>>,
     /// How often the frames were compared, and how often the last walk could be used.
     times: Cell<u32>,
     kept: Cell<u32>,
@@ -88,10 +88,10 @@ fn compare() {
         assert!(buffer[..count].is_sorted_by_key(|frame| frame.end));
         // The frames belong to the library under test, which counts as the tracer's own.
         assert!(buffer[0].flags & OWN != 0 && !buffer[0].is_shown());
-        let (last, found) = &mut **compared.last.borrow_mut();
+        let last = &mut **compared.last.borrow_mut();
         let (native, images) = (&compared.native, &compared.images);
-        let [plain, first, second] = [false, true, true]
-            .map(|with| native.hash(images, None, with.then_some((&mut *last, &mut *found))));
+        let [plain, first, second] =
+            [false, true, true].map(|with| native.hash(images, None, with.then_some(&mut *last)));
         assert_eq!([first, second], [plain; 2], "{end:?}");
         // What this function calls differs.
         let kept = last.addresses();
