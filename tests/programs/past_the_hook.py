@@ -1,6 +1,6 @@
-"""past_the_hook.py PROGRAMS LIBRARY BYPASS: a hundred launches by LIBRARY (past_the_hook.c), then 20000 of which some go past the hook, by hook_bypass
-of PROGRAMS, then a hundred again. Prints how many samples there are, how many of them are of launches past the hook, and how many of those
-there were.
+"""past_the_hook.py PROGRAMS LIBRARY BYPASS: a hundred launches by LIBRARY (past_the_hook.c), then 20000 of
+which some go past the hook, by hook_bypass of PROGRAMS, then a hundred again. Prints how many samples there
+are, how many of them are of launches past the hook, and how many launches went past it.
 """
 import ctypes
 import sys

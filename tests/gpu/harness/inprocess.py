@@ -234,8 +234,8 @@ def summarize(name, states, processes):
 
 
 def without_hurried(blocks):
-    """A process's blocks. Those that began within LEAD_ON_S after a client's records followed the session's, or the
-    other way round, have no state, so that they are not compared."""
+    """A process's blocks. Those that began within LEAD_ON_S after a client's records followed the session's, or
+    the other way round, have no state, so that they are not compared."""
     found, had, changed_s = [], None, -LEAD_ON_S
     for end_s, state, steps, ns, *rest in blocks:
         has, begin_s = recorder(state, {**STATES, **PROFILED}.get(state)), end_s - ns / 1e9

@@ -1,10 +1,11 @@
-"""How much each state, a setting under which blocks of steps ran, changes the time of a step: estimated within a process, from blocks that were measured
-one after another, and pooled over processes.
+"""How much each state, a setting under which blocks of steps ran, changes the time of a step: estimated
+within a process, from blocks that were measured one after another, and pooled over processes.
 
 The model: the logarithm of a block's time a step is the state's effect, plus a drift, plus noise. The drift of a process is slow, so that the
 difference of two neighbouring blocks is the difference of their states' effects plus noise, whatever the drift is. Effects, against
 the base, are fitted to these differences by least squares, with weights that bound what outliers count for (Huber). The
-standard error comes from leaving out one of 20 stretches of the process at a time (jackknife), which allows for noise that neighbours share.
+standard error comes from leaving out one of 20 stretches of the process at a time (jackknife), which allows
+for noise that neighbours share.
 """
 
 import math
@@ -31,8 +32,8 @@ def solve(matrix, right):
 
 
 def fit(differences, states):
-    """Each state's effect, from (from, to, difference). The base may be one of these two, but is not in `states`: its effect is 0. None if effects
-    cannot be distinguished."""
+    """Each state's effect, from (from, to, difference). The base may be one of these two, but is not in
+    `states`: its effect is 0. None if effects cannot be distinguished."""
     place = {state: at for at, state in enumerate(states)}
     weights, effects = [1.0] * len(differences), None
     for _ in range(12):
@@ -76,8 +77,9 @@ def of_process(blocks, base):
 
 
 def weighted(each):
-    """Of processes' (figure, half of its 95 % interval, which is T_STRETCHES standard errors): the mean, weighted by 1 / half², and half of its own 95 %
-    interval. Where processes differ by more than their intervals explain, that is widened by Birge's ratio."""
+    """Of processes' (figure, half of its 95 % interval, which is T_STRETCHES standard errors): the mean,
+    weighted by 1 / half², and half of its own 95 % interval. Where processes differ by more than their
+    intervals explain, that is widened by Birge's ratio."""
     weights = [1 / half**2 for _, half in each]
     mean = sum(weight * figure for weight, (figure, _) in zip(weights, each)) / sum(weights)
     excess = math.sqrt(sum(weight * (figure - mean) ** 2 for weight, (figure, _) in zip(weights, each)) / max(1, len(each) - 1))

@@ -1,6 +1,8 @@
-"""What a hook costs as the program sees it: by chance some stretches of launches go past gputrace's hook (tests/gpu/hook_bypass.c), and the time from such a
-launch to the next is compared with those of the launches just before and after that went through the hook, and had the same kernels before them.
-Of the differences the middle half counts: the figure is that of a typical launch, and what happens in fewer than a quarter of the launches is left out.
+"""What a hook costs as the program sees it: by chance some stretches of launches go past gputrace's hook
+(tests/gpu/hook_bypass.c). The time from such a launch to the next one is compared with those of the launches
+just before and just after it that went through the hook and had the same kernels before them. Of the
+differences the middle half counts: the figure is that of a typical launch, and what happens in fewer than a
+quarter of the launches is left out.
 """
 import ctypes
 import statistics
@@ -20,7 +22,8 @@ SAMPLE = struct.Struct("III")
 
 class HookBypass:
     def __init__(self, library, launch, launch_ex):
-        """`launch` and `launch_ex` are each two addresses: gputrace's hook, and the driver's function that it stands for."""
+        """`launch` and `launch_ex` are each two addresses: gputrace's hook, and the driver's function that it
+        stands for."""
         self.library = ctypes.CDLL(str(library))
         self.library.ticks_per_ns.restype = ctypes.c_double
         if not self.library.bypass_prepare(*map(ctypes.c_void_p, (*launch, *launch_ex))):
@@ -41,8 +44,9 @@ class HookBypass:
         self.library.bypass_switch(int(is_on))
 
     def samples(self):
-        """(ticks, history, is_bypassed) of each launch that was followed by another of its thread in less than 2^32 ticks, up to SAMPLES_MAX of
-        hook_bypass.c. To be called while no thread launches."""
+        """(ticks, history, is_bypassed) of each launch that was followed by another of its thread in less than
+        2^32 ticks and was not the first after a choice, up to SAMPLES_MAX of hook_bypass.c. To be called while
+        no thread launches."""
         found = ctypes.c_void_p()
         count = self.library.bypass_samples(ctypes.byref(found))
         return list(SAMPLE.iter_unpack(ctypes.string_at(found, count * SAMPLE.size)))
@@ -52,7 +56,8 @@ class HookBypass:
 
 
 def cost(samples):
-    """How many ticks longer a launch takes with its hook, half of that figure's 95 % interval, and the number of differences it is made of."""
+    """How many ticks longer a launch takes with its hook, half of that figure's 95 % interval, and the number of
+    differences it is made of."""
     differences = sorted(compared(samples))
     counts = [0] * STRETCHES
     for _, stretch in differences:
@@ -64,8 +69,10 @@ def cost(samples):
 
 
 def compared(samples):
-    """(difference, stretch of the run) of each launch past the hook, to the last and to the next launch with the same history that was not. The
-    times themselves are skewed; a difference of two of the same shape is not, so that its middle is without bias as far as a hook changes no shape."""
+    """Of each launch past the hook: (the time of one through the hook, less its own; in which twentieth of the
+    run it is), for the last and for the next launch through the hook with the same history. Times are skewed.
+    A difference of two that are skewed alike is not, so its middle has no bias as long as a hook only shifts
+    times."""
     last, waiting = {}, {}
     for at, (ticks, history, is_bypassed) in enumerate(samples):
         stretch = at * STRETCHES // len(samples)

@@ -2,9 +2,11 @@
 
     hook_cost.py WORKLOAD SECONDS FOLDER [BYPASS]
 
-Touches FOLDER/ready once it is warm, and waits for FOLDER/go: processes that are compared load PyTorch at the same time, and work one
-after the other. With BYPASS, the library of hook_bypass.c, some stretches of launches go past the hook, and it prints SEEN, a hook's ns as the program
-sees it, the half of the 95 % interval, by how many differences that is known, how many launches there were, and the median ns from one to the next.
+Touches FOLDER/ready once it is warm, and waits for FOLDER/go: processes that are compared load PyTorch at the
+same time, and work one after the other. With BYPASS, the library of hook_bypass.c, some stretches of launches
+go past the hook. Then it prints SEEN and five numbers: a hook's ns as the program sees it, half of its 95 %
+interval, the number of differences it is made of, the number of launches, and the median ns from one to the
+next.
 """
 import statistics
 import sys
