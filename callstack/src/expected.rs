@@ -1,12 +1,13 @@
 //! The stack that a thread probably has next, recognised without a walk.
 //!
 //! Programs launch from the same call sites in the same order over and over, and the stack cache knows which
-//! of its entries a thread probably comes to next ([`crate::recent`]). So a thread keeps, for each entry,
-//! what was read when its stack was found: the addresses and instructions of Python's frames
-//! ([`crate::python::known_chain`]), and the words of the C stack that the walk went by
-//! ([`crate::native::last_walk`]). If all of that is there again, so is the stack. Where a walk must read one
-//! frame to know the next one's address, here all addresses are known, and the processor reads many at a
-//! time.
+//! of its entries a thread probably comes to next ([`crate::recent`]). So a thread keeps, for the entries
+//! that it came to lately, what was read when the entry's stack was found: the addresses and instructions of
+//! Python's frames ([`crate::python::known_chain`]), and the words of the C stack that the walk read
+//! ([`crate::native::last_walk`]). If all of that is there again, in the same [`Circumstances`] and from the
+//! same [`NativeStart`], so is the stack. Where a walk must read one frame to know the next one's address,
+//! here all addresses are known: the processor reads ahead, although the code asks for an address only after
+//! the one before it was as expected.
 //!
 //! 16 threads of a session have room for that. Other threads, and stacks that are too deep, are walked.
 
@@ -19,20 +20,23 @@ use crate::native::last_walk::{LastNativeWalk, NativeStart};
 use crate::python::lives;
 use crate::read_word::ReadWord;
 
-/// Threads that launch at the same time. 4.3 MiB each, touched where used: 16 bytes a frame.
+/// How many threads can keep stacks at the same time. Up to 4.3 MiB of address space each, of which memory is
+/// taken where something was written: 16 bytes a word, and 64 a stack.
 const THREADS_MAX: usize = 16;
-/// Pairs of kept stacks.
+/// An entry's stack is kept in one of the two parts of a pair, which the entry's number selects.
 const PAIRS: usize = 1 << 11;
-/// The words of all kept stacks of a thread. When they are used up, keeping begins again.
+/// How many words a thread has for all its kept stacks. When fewer than [`WORDS_OF_STACK`] are left, all kept
+/// stacks are forgotten.
 const WORDS: usize = 1 << 18;
-/// A stack of more is not kept.
+/// A stack of more words is not kept. A Python frame is one word.
 const WORDS_OF_STACK: usize = 1 << 10;
 
 /// What a stack depends on besides its words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Circumstances {
-    /// The thread's Python state, 0 if there is none or if Python's frames are not asked for, plus a hash of
-    /// what PyTorch says of the thread, or 0. Two sums are equal by chance alone, as hashes are.
+    /// The address of the thread's Python state (0 if there is none, or if Python's frames are not asked
+    /// for), plus a hash of the PyTorch operators and the backward pass that the thread is in (0 if there
+    /// are none). Sums of other parts are equal only by chance, as hashes are.
     state_and_torch: u64,
     /// How many code objects have ended. The highest bit says whether native frames are asked for.
     ends: u64,
@@ -54,12 +58,15 @@ impl Circumstances {
 pub struct KeptStack {
     /// The entry of the stack cache.
     entry: u32,
-    /// [`KeptStacks::round`] when it was kept. The first round is 1.
+    /// [`KeptStacks::round`] when it was kept. The first round is 1, so that zeroed memory is of
+    /// no round.
     round: u32,
     stack: u32,
-    /// Where its words begin, how many of Python's frames they are, and how many native ones follow.
+    /// The index of its first word.
     first: u32,
+    /// How many Python frames it has.
     python: u16,
+    /// How many native words follow them.
     native: u16,
     /// How often in succession the stack was found by a walk, although it was expected.
     misses: Cell<u16>,
@@ -73,25 +80,26 @@ pub struct KeptStacks {
     round: u32,
     /// How many of the words are in use.
     used: usize,
-    /// How many kept stacks another one replaced.
+    /// How often a kept stack made room for another entry's. Selects in turn which of a pair.
     replaced: usize,
     kept: [[KeptStack; 2]; PAIRS],
     words: [ReadWord; WORDS],
 }
 
-/// What a thread keeps: its stacks, and its last native walk for one that was not expected.
+/// What a thread keeps: its stacks, and its last native walk, which helps to walk a stack that was not
+/// recognised.
 pub struct Content {
     pub stacks: KeptStacks,
     pub last_walk: LastNativeWalk,
 }
 
-/// What a thread keeps, as long as it has taken it.
+/// A store for what a thread keeps. One thread at a time has taken it.
 pub struct ExpectedStacks {
     is_taken: AtomicU32,
     content: UnsafeCell<Content>,
 }
 
-// SAFETY: what is in the cell is touched by the thread that took it.
+// SAFETY: what is in the cell is touched only by the thread that took it.
 unsafe impl Sync for ExpectedStacks {}
 // SAFETY: all of it is numbers and bools.
 unsafe impl Zeroed for ExpectedStacks {}
@@ -121,8 +129,8 @@ impl ThreadStores {
                     };
                     new.is_taken.store(1, Ordering::Relaxed);
                     let at = core::ptr::from_ref(new).cast_mut();
-                    // SYNC: pairs with the Acquire above: another thread finds it complete. If one was
-                    // faster, this mapping is for the next store.
+                    // SYNC: pairs with the Acquire of the load above: another thread finds it complete. If
+                    // one was faster, this mapping is for the next store.
                     let is_ours = store
                         .compare_exchange(core::ptr::null_mut(), at, Ordering::Release, Ordering::Relaxed)
                         .is_ok();
@@ -143,7 +151,8 @@ impl ThreadStores {
 impl ExpectedStacks {
     /// # Safety
     ///
-    /// The caller is the thread that took this, inside the guard of a hook, and has no other such reference.
+    /// The caller is the thread that took this, inside the guard of a hook, which keeps a signal handler's
+    /// hook out, and has no other such reference.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn content(&self) -> &mut Content {
@@ -158,7 +167,7 @@ impl ExpectedStacks {
 }
 
 impl Content {
-    /// Called when another thread takes it, whose own stack is another one.
+    /// Called whenever a thread takes it: what is kept may be of another thread's C stack.
     fn begin_turn(&mut self) {
         self.stacks.begin_again();
         self.last_walk.forget();
@@ -166,7 +175,7 @@ impl Content {
 }
 
 impl KeptStack {
-    /// The stack's id. To be called where the thread has that stack.
+    /// The stack's id. To be called when the thread has that stack: its misses in succession end.
     #[inline(always)]
     pub fn met(&self) -> u32 {
         if self.misses.get() != 0 {
@@ -215,8 +224,9 @@ impl KeptStacks {
         Some((kept, python, native))
     }
 
-    /// Keeps a stack for an entry. `python` writes Python's frames, and returns their number, or `None` if
-    /// there are more than fit. `walk` is the native words, and where the walk began.
+    /// Keeps a stack for an entry, if it is time to and there is room. `python` writes Python's frames, and
+    /// returns their number, or `None` if they do not fit or cannot be read. `walk` is the native words, and
+    /// where the walk began.
     pub fn keep(
         &mut self,
         entry: u32,
@@ -236,7 +246,7 @@ impl KeptStacks {
         let Some(kept) = pair.get_mut(way.unwrap_or(self.replaced % 2)) else { return };
         let mut misses = 0;
         if is_of_entry(kept) {
-            // A stack whose words are others each time is kept less and less often.
+            // If an entry's words are others each time, they are kept again less and less often.
             misses = kept.misses.get().saturating_add(1);
             kept.misses.set(misses);
             if !misses.is_power_of_two() {
@@ -247,7 +257,7 @@ impl KeptStacks {
             return self.begin_again();
         };
         let python = python(words).filter(|count| count + native.len() <= WORDS_OF_STACK);
-        // Of one that does not fit it is kept how often that was tried.
+        // Of a stack that does not fit only the number of tries is kept. No thread finds it.
         let (circumstances, python, native) = match python {
             Some(python) => (circumstances, python, native),
             None => (Circumstances::NONE, 0, &[][..]),
@@ -318,7 +328,7 @@ mod tests {
         let now = [(7, 0, true), (7, 0, false), (7, 9, false), (8, 0, false)];
         let now = now.map(|(state, torch, has_native)| Circumstances::now(state, torch, has_native));
         assert!((1..4).all(|at| !now[at..].contains(&now[at - 1])), "{now:?}");
-        // Entries whose place is taken replace one another.
+        // An entry whose pair is full replaces another one.
         let all: Vec<u32> = (1..=20_000).collect();
         all.iter().for_each(|entry| keep(stacks, *entry, *entry, &[u64::from(*entry)], &[]));
         let kept: Vec<_> = all.iter().filter_map(|entry| Some((entry, found(stacks, *entry)?))).collect();

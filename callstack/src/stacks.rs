@@ -2,7 +2,7 @@
 //!
 //! This module combines the parts of a stack; the module of each part reads it. Most stacks are the one that
 //! was expected ([`crate::expected`]), and are recognised by what was read the last time. For another one
-//! every part computes a number for its frames, and the numbers' combination is looked up once.
+//! every part computes a number for its frames, and the combination of these numbers is looked up.
 //!
 //! Python's part has two numbers. The first, a fingerprint, is cheap, but may change while the stack stays
 //! the same; the stack cache is searched by it. On a miss, Python's second number is computed, which does
@@ -134,7 +134,7 @@ impl Stacks {
         true
     }
 
-    /// What native frames are read by, if they are asked for now.
+    /// The tables by which native frames are read, if such frames are asked for now.
     #[inline(always)]
     fn native(&self, session: &Session) -> Option<&Native> {
         if !session.hook_state().has_native() {
@@ -178,8 +178,8 @@ impl Stacks {
         self.of_parts(session, slot)
     }
 
-    /// The same, where a stack has Python frames only and is the expected one, or in the cache. Most are, and
-    /// this runs through fewer lines of code than [`of_parts`](Stacks::of_parts).
+    /// The same for a stack that has Python frames only and is the expected one or in the cache, as most are;
+    /// `None` otherwise. Runs through less code than [`of_parts`](Stacks::of_parts).
     #[inline(never)]
     fn of_python(&self, session: &Session, slot: &Slot) -> Option<(u32, Works)> {
         let thread = StackSlot::of(slot);
@@ -243,7 +243,8 @@ impl Stacks {
     #[inline(always)]
     fn kept_by(&self, session: &Session, slot: &Slot) -> Option<&'static mut Content> {
         let expected = StackSlot::expected(slot, &self.expected, session.generation)?;
-        // SAFETY: the calling thread's, which is inside the guard of its hook, and asks once in a hook.
+        // SAFETY: the calling thread's, which is inside the guard of its hook, and has no other such
+        // reference by now.
         Some(unsafe { expected.content() })
     }
 
@@ -333,8 +334,8 @@ impl Stacks {
         (stack, works)
     }
 
-    /// The stack of a fingerprint that is not in the cache, and whether it is there now: one that could not
-    /// be read is not.
+    /// The stack of a fingerprint that is not in the cache, and whether it was put there: not if it could not
+    /// be read, or has no id.
     #[cold]
     #[inline(never)]
     fn not_recent(
@@ -346,7 +347,7 @@ impl Stacks {
         position: &mut CachePosition,
     ) -> (u32, bool) {
         let hash = python.map_or(Ok(0), |(runtime, state)| {
-            // SAFETY: as in `of_this_thread`.
+            // SAFETY: as in `of_parts`.
             let memory = unsafe { Own::new() };
             let outer = beside.around.map_or(0, |around| around.outside.frame);
             hash_inside(&memory, &runtime.layout, &runtime.types, state, outer)
@@ -378,7 +379,7 @@ impl Stacks {
     pub fn position(&self, session: &Session) -> Outside {
         let caller = Works::ASK.caller(session);
         let frame = runtime::of_this_thread(session).map_or(0, |(runtime, state)| {
-            // SAFETY: as in `of_this_thread`.
+            // SAFETY: as in `of_parts`.
             let memory = unsafe { Own::new() };
             walk::innermost(&memory, &runtime.layout, state).unwrap_or(0)
         });

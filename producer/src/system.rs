@@ -370,14 +370,15 @@ pub fn is_filtered() -> bool {
     unsafe { prctl(libc::PR_GET_SECCOMP, [0; 4]) != 0 }
 }
 
-/// Registers the process for [`barrier_on_all_threads`]. False if the kernel has no such call, and, without a
-/// try, if a seccomp filter checks the thread's calls. Takes milliseconds in a process with threads.
+/// Registers the process for [`barrier_on_all_threads`]. False if the kernel refuses or has no such call. Not
+/// tried, and also false, if a seccomp filter checks the thread's calls. Takes milliseconds in a process with
+/// threads.
 pub fn register_barrier() -> bool {
     !is_filtered() && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
 }
 
-/// Returns after every thread of the process has passed a memory barrier; false if the kernel refuses.
-/// [`register_barrier`] comes first.
+/// True after every thread of the process has passed a memory barrier; false if the kernel refuses. To be
+/// called after [`register_barrier`] returned true.
 pub fn barrier_on_all_threads() -> bool {
     membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }

@@ -1,14 +1,16 @@
 // Measures what a hook costs as the program sees it. The functions hook_or_bypass and hook_or_bypass_ex are
 // put where libraries of a process keep the addresses of cuLaunchKernel and cuLaunchKernelEx
-// (hook_tables.py). They pass some fifty launches to gputrace's hook or, by chance, to the driver itself, and
-// then choose again. They note the time from each launch to the same thread's next one, so that it includes
-// what the hook makes slower after it has returned. hook_bypass.py compares the times.
+// (hook_tables.py). Each thread chooses by chance, for some fifty of its launches, whether they go to
+// gputrace's hook or directly to the driver, and then chooses again. The time from each launch to the thread's
+// next one is noted, so that it includes what the hook makes slower after it has returned. hook_bypass.py
+// compares the times.
 //
-// They do not choose at each launch, because a hook that has not seen the launch before predicts the stack
-// less often (callstack/src/recent.rs), and so costs more: the first launch after each choice does not count.
-// What it then expects after the launch before the choice is wrong once more, so the figure is a little high.
-// Longer stretches would be longer apart, and a shared machine's changes of speed would enter the difference.
-// Launches that are passed to the driver itself are in no trace.
+// They do not choose at each launch, because a hook that did not see the thread's launch before predicts the
+// stack less often (callstack/src/recent.rs), and so costs more: the first launch after each choice does not
+// count. It also took a wrong launch for what follows the last one before, and predicts wrongly once more when
+// it comes to that one again, so the figure is a little high. With many more launches to a choice, those that
+// are compared would be further apart in time, and a shared machine's changes of speed would enter the
+// difference. Launches that go directly to the driver are in no trace.
 //
 // For x86-64 with an invariant time-stamp counter.
 #include <stddef.h>
@@ -17,8 +19,8 @@
 #include <time.h>
 #include <x86intrin.h>
 
-// After so many samples no more are noted. A choice is for at least LEAST launches, and for fewer than
-// LEAST + SPREAD.
+// After SAMPLES_MAX samples no more are noted. A choice is for the launch that chooses and at least LEAST more,
+// but fewer than LEAST + SPREAD more.
 enum { SAMPLES_MAX = 1 << 23, LEAST = 32, SPREAD = 32 };
 
 struct sample {
@@ -39,7 +41,7 @@ static uint32_t count, is_sampling;
 static __thread uint64_t last_ticks, chance, kernels;
 static __thread uint32_t last_history, is_bypassing, is_first, left, bypassed;
 
-// Notes the time since the thread's last launch. Returns whether this one goes past the hook.
+// Notes the time since the thread's last launch, if that counts. Returns whether this one goes to the driver.
 static inline unsigned bypasses(void *function) {
     uint64_t now = __rdtsc();
     if (!__atomic_load_n(&is_sampling, __ATOMIC_RELAXED)) {

@@ -119,7 +119,7 @@ pub struct RingHeader {
     /// Launches that were counted instead of recorded ([`crate::counted`]).
     pub counted_launches: AtomicU64,
 
-    /// How far the consumer has read. It alone writes this cache line, but for the next field.
+    /// How far the consumer has read. Only the consumer writes this cache line, but for the next field.
     pub tail: AtomicU64,
     /// Launches that were not recorded because the session was paused. Only the owning thread writes this
     /// field. It is on the consumer's line because the owner's is full; during a pause the consumer rarely

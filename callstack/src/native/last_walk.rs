@@ -1,19 +1,19 @@
 //! The native frames that a thread's last walk found, by which the next walk goes faster.
 //!
-//! The outer frames of a launch are mostly those of the last one. A walk by rules takes two dependent reads
-//! for each frame: the rule of its code address, from a table that is larger than a core's first cache, and
-//! the return address. So the last walk is kept, as its frames and as the words of the stack that it went
-//! by. Where the next walk comes to a kept frame, it compares those words, from that frame on outward, with
-//! what the stack has now. None waits for another, so that the processor reads many at a time. If all are
-//! equal, all the frames are, and their sum is known.
+//! The outer frames of a launch are mostly the same as in the thread's launch before. A walk by rules takes
+//! two dependent reads for each frame: the rule of its code address, from a table that is larger than a
+//! core's first cache, and the return address. So two things of the last walk are kept: its frames, and the
+//! words of the stack that it read. Where the next walk comes to a kept frame, it compares those words, from
+//! that frame on outward, with what the stack has now. None waits for another, so that the processor reads
+//! many at a time. If all are equal, all the frames are, and their sum ([`crate::sum`]) is known.
 //!
-//! Most functions use the frame pointer for any value, which differs from one launch to the next. So where a
-//! function stores its caller's is a word to compare only if a frame further out is found by it.
+//! Most functions use the frame pointer register for any value, which differs from one launch to the next. So
+//! the word in which a function stores its caller's is compared only if a frame further out is found by it.
 //!
 //! The words of the last walk also serve to recognise its stack later without a walk ([`crate::expected`]).
 //!
-//! Only walks on the thread's own stack are kept. What is read of the stack is above the frame that the walk
-//! has come to, and so is mapped.
+//! Only walks on the thread's own stack are kept. What is read of the stack is at or above the stack pointer
+//! of the frame that the walk has come to, and so is mapped.
 
 use super::bounds::Bounds;
 use super::rule::{Kind, OWN, Rule, SavedBp};
@@ -23,7 +23,7 @@ use crate::fold::fold;
 use crate::read_word::ReadWord;
 use crate::sum::Sum;
 
-/// Deeper stacks are walked without.
+/// A walk of more frames is not kept.
 const FRAMES_MAX: usize = 160;
 /// Return addresses, and the few other words that a frame's end or a frame pointer was read from.
 const WORDS_MAX: usize = 256;
@@ -33,21 +33,22 @@ const WORDS_MAX: usize = 256;
 pub struct NativeStart {
     sp: u64,
     bp: u64,
-    /// Whether a frame was found by `bp`.
+    /// Whether the walk needed `bp`.
     needs_bp: bool,
-    /// The number of closed libraries.
+    /// How many libraries had been closed by then.
     epoch: u32,
 }
 
 impl NativeStart {
-    /// Whether the thread's native frames are those of a walk that began there and went by these words. The
-    /// walk was the calling thread's, and `from` are the registers in the same function.
+    /// Whether the thread's native frames are those of the walk that began here and read these words. The
+    /// caller makes sure that it was the calling thread's, and that `from` are registers in the function
+    /// where it began.
     #[inline(always)]
     pub fn leads_by(&self, words: &[ReadWord], from: Registers, epoch: u32) -> bool {
         self.sp == from.sp
             && (self.bp == from.bp || !self.needs_bp)
             && self.epoch == epoch
-            // SAFETY: aligned words of the thread's own stack, above this function's frame.
+            // SAFETY: aligned words of the thread's own stack, at or above `from.sp`.
             && words.iter().rev().all(|read| unsafe { load(read.at) } == read.word)
     }
 }
@@ -56,14 +57,14 @@ impl NativeStart {
 struct KeptFrame {
     pc: u64,
     sp: u64,
-    /// Only valid if the frame needs it.
+    /// Only valid if `needs_bp`.
     bp: u64,
     rule: Rule,
     /// Of this frame and of those further out.
     sum: u64,
     /// How many words lead from this frame to the outermost.
     words: usize,
-    /// Whether this frame's end or one further out is found by `bp`.
+    /// Whether `bp` is needed: for this frame's end, for where it stored its caller's, or further out.
     needs_bp: bool,
 }
 
@@ -79,27 +80,28 @@ struct FoundFrame {
 pub struct LastNativeWalk {
     /// The thread's own stack.
     own: Bounds,
-    /// The number of closed libraries.
+    /// How many libraries had been closed by then.
     epoch: u32,
-    /// Whether no rule leads on from the last frame. Otherwise it is the thread's first.
+    /// Whether the walk ended at a frame without a rule. Otherwise it ended where the thread began.
     is_lost: bool,
-    /// The number of frames, the outermost first.
+    /// How many frames are kept.
     count: usize,
-    /// The outermost frame's first.
+    /// The words of the outermost frame come first.
     words: [ReadWord; WORDS_MAX],
+    /// The outermost first.
     frames: [KeptFrame; FRAMES_MAX],
-    /// The frames of the walk under way that are not kept ones, the innermost first.
+    /// The frames of the walk under way that are to be kept anew, the innermost first.
     found: [FoundFrame; FRAMES_MAX],
 }
 
 impl LastNativeWalk {
-    /// Called when another thread takes it: its own stack is another one.
+    /// Called when a thread takes it, whose own stack may be another one.
     pub fn forget(&mut self) {
         (self.own, self.count) = (Bounds { low: 0, end: 0 }, 0);
     }
 
-    /// The sum of the frames from there on, as a walk makes it, and how it ends. `None` if the walk cannot
-    /// be kept.
+    /// The sum of the frames from there outward, the same that a plain walk makes, and how the walk ended.
+    /// `None` if the walk cannot be kept.
     #[inline(always)]
     pub fn sum(&mut self, from: Registers, epoch: u32, rule: impl FnMut(u64) -> Rule) -> Option<(u64, End)> {
         if self.epoch != epoch {
@@ -131,19 +133,19 @@ impl LastNativeWalk {
         self.frames[..self.count].iter().map(|frame| frame.pc).collect()
     }
 
-    /// The innermost of the first `count` words that is another one now.
+    /// The index of the innermost of the first `count` words that has changed.
     #[inline(always)]
     fn changed(&self, count: usize) -> Option<usize> {
-        // SAFETY: aligned words of the thread's own stack, above the frame that the walk has come to: they
-        // were read there when the frame was kept.
+        // SAFETY: aligned words of the thread's own stack, at or above the frame that the walk has come to:
+        // they were read there when the frame was kept.
         self.words.get(..count)?.iter().rposition(|read| unsafe { load(read.at) } != read.word)
     }
 
-    /// Walks by rules, and by the kept frames as far as it comes to them.
+    /// Walks by rules, and takes over kept frames where it comes to them. Returns the sum.
     #[inline(always)]
     fn walk(&mut self, from: Registers, mut rule: impl FnMut(u64) -> Rule) -> Option<u64> {
         let mut at = from;
-        // Of the kept frames, those from `rest` on are not met any more.
+        // Of the kept frames, those from index `rest` on, further inward, are not met any more.
         let (mut found, mut rest) = (0, self.count);
         let kept = loop {
             // The stack grows downward: frames below this one are gone.
@@ -152,14 +154,14 @@ impl LastNativeWalk {
             }
             if let Some(kept) = self.frames.get(rest.wrapping_sub(1)).filter(|kept| kept.is(&at)) {
                 let Some(changed) = self.changed(kept.words) else { break rest };
-                // The caller of the frame that has this word is another one. The frames inside it are mixed
-                // again.
+                // The frame that this word belongs to may have another caller now. The kept frames inside it
+                // are still there: they are found again by their kept rules, and enter the sum anew.
                 while let Some([caller, kept]) = self.frames.get(rest.wrapping_sub(2)..rest)
                     && changed < caller.words
                 {
                     *self.found.get_mut(found)? = FoundFrame { at, rule: kept.rule };
                     found += 1;
-                    // It may be another value than when the frame was kept, where no frame needs it.
+                    // It may have changed since the frame was kept, if no frame needs it.
                     let bp = self.caller_bp(at, kept.rule, caller.sp)?;
                     at = Registers { pc: caller.pc, sp: caller.sp, bp };
                     rest -= 1;
@@ -177,18 +179,18 @@ impl LastNativeWalk {
                     self.is_lost = false;
                     break 0;
                 }
-                // Without an image, the code's table may only not have been read yet.
                 Kind::Unknown if rule.image() != 0 => {
                     self.is_lost = true;
                     break 0;
                 }
+                // A rule of no image: perhaps the table that covers the code has not been read yet.
                 Kind::Unknown | Kind::Signal => return None,
             };
             if cfa <= at.sp {
                 return None;
             }
             let pc = self.word(at, cfa.wrapping_sub(8))?;
-            // A first function of a stack made by hand.
+            // The first function of a stack that was made by hand.
             if pc == 0 {
                 return None;
             }
@@ -197,11 +199,11 @@ impl LastNativeWalk {
         self.keep(kept, found)
     }
 
-    /// The word of the stack there, if it is one above the frame.
+    /// The word there, if it is aligned and on the thread's own stack, at or above the frame's `sp`.
     #[inline(always)]
     fn word(&self, frame: Registers, at: u64) -> Option<u64> {
         let is_on_stack = at >= frame.sp && at & 7 == 0 && at.checked_add(8)? <= self.own.end;
-        // SAFETY: an aligned word of the thread's own stack, above a frame that the walk has come to.
+        // SAFETY: an aligned word of the thread's own stack, at or above a frame that the walk has come to.
         is_on_stack.then(|| unsafe { load(at) })
     }
 
@@ -213,7 +215,8 @@ impl LastNativeWalk {
         }
     }
 
-    /// Keeps the frames that were found, in front of so many that were kept before. Returns the sum.
+    /// Keeps the frames that were found, inside of so many outer ones that were kept before. Returns the sum
+    /// of all.
     #[inline(always)]
     fn keep(&mut self, kept: usize, found: usize) -> Option<u64> {
         let mut caller = match kept {
@@ -254,7 +257,7 @@ impl LastNativeWalk {
     }
 }
 
-/// Where a function has its caller's frame pointer; `None` if it leaves it alone.
+/// Where a function stored its caller's frame pointer; `None` if it did not change that register.
 #[inline(always)]
 fn caller_bp_at(bp: u64, rule: Rule, cfa: u64) -> Option<u64> {
     match rule.saved_bp() {

@@ -1,9 +1,9 @@
-//! A thread's chain of frames as it was when its stack was found.
+//! A thread's chain of Python frames as it was when its stack was found.
 //!
-//! It is the same chain if each link is at the same address and has the same instruction. From Python 3.11 on
-//! an instruction lies in its code object, so that the same instructions are of the same code objects, as
-//! long as none has ended. All of them must have been entered in [`super::lives`] before, which counts ends:
-//! a stack that is in the stack cache has that.
+//! It is the same chain if each frame is at the same address and has the same instruction pointer. From
+//! Python 3.11 on that points into the frame's code object, so that the same pointers are of the same code
+//! objects, as long as none has ended. All these code objects must have been entered before in
+//! [`super::lives`], which counts their ends. For a stack that is in the stack cache this is so.
 
 use super::layout::{ABSENT, Instruction, Layout};
 use super::lives;
@@ -11,15 +11,15 @@ use super::memory::Memory;
 use super::walk::innermost;
 use crate::read_word::ReadWord;
 
-/// Whether chains of that layout can be recognised: an instruction is an address in the code object itself,
-/// and ends of code objects are counted.
+/// Whether chains of that layout can be recognised: a frame's instruction is an address in the code object
+/// itself, of which there are no copies as in free-threaded builds, and ends of code objects are counted.
 #[inline(always)]
 pub fn can_be_known(layout: &Layout) -> bool {
     layout.frame_copy == ABSENT && layout.instruction() == Instruction::Address && lives::current().is_some()
 }
 
 /// Writes the thread's frames, each one's address with its instruction, and returns their number; `None` if
-/// there are more than fit.
+/// they do not fit, or one cannot be read.
 pub fn write<M: Memory>(memory: &M, layout: &Layout, thread: u64, into: &mut [ReadWord]) -> Option<usize> {
     let mut at = innermost(memory, layout, thread)?;
     let mut count = 0;
@@ -50,14 +50,15 @@ pub fn is<M: Memory>(memory: &M, layout: &Layout, thread: u64, frames: &[ReadWor
     at == Some(0)
 }
 
-/// The same number, of which the compiler does not know that it is the same. After a comparison it would
-/// take the address that was read for the kept one, and so each frame would be waited for again.
+/// The same number, of which the compiler does not know that it is the same. After the comparison it could
+/// use the address that was read instead of the kept one. Then each frame's read would wait for that of the
+/// frame before.
 #[inline(always)]
 fn copied(number: u64) -> u64 {
     #[cfg(not(miri))]
     {
         let mut copy = number;
-        // SAFETY: no instruction.
+        // SAFETY: the assembly is only a comment.
         unsafe {
             core::arch::asm!("/* {} */", inout(reg) copy, options(pure, nomem, nostack, preserves_flags))
         };

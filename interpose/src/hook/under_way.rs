@@ -6,11 +6,11 @@
 //! ([`HookState::counts_under_way`](gputrace_producer::hook_state::HookState::counts_under_way)).
 //!
 //! Launches are frequent and closing is rare, so a launch does as little as can be: it stores to a cache line
-//! of its own thread, and then reads whether it must wait. (Threads beyond [`COUNTS_LEN`] share a line.) No
-//! locked instruction keeps the two in order, since the core would wait there until all its stores are done.
-//! Instead [`close`] has all threads pass a barrier: after it, `close` sees a thread's launch, or the thread
-//! sees that it must wait. Where there is no barrier to be had, `close` sleeps for far longer than a store
-//! takes until it is seen.
+//! of its own thread, and then reads whether it must wait. No locked instruction keeps the store before the
+//! read, since the core would wait there until all its stores are done. (Threads beyond [`COUNTS_LEN`] share
+//! a line, by locked instructions.) Instead [`close`] has all threads pass a barrier: after it, `close` sees
+//! a thread's launch, or the thread sees that it must wait. Where there is no barrier to be had, `close`
+//! sleeps for far longer than a store takes until it is seen.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
@@ -54,18 +54,19 @@ pub fn begin_session() {
     }
 }
 
-/// To be called before a launch of the session of this generation, where [`launch_begins_on_own`] is not
-/// enough. It may wait. A launch stays counted until [`launch_ended`]. If that is never called (the launch
-/// was left by `longjmp`, or its thread ended in it and no [`CountedLaunch`] was dropped), [`close`] waits
-/// for it in vain: until the thread's next launch, or always where the thread has no count of its own.
+/// To be called before a launch of the session of this generation, where [`launch_begins_on_own`] was not
+/// called or returned false. It may wait. A launch stays counted until [`launch_ended`]. If that is never
+/// called (the launch was left by `longjmp`, or its thread ended in it and no [`CountedLaunch`] was
+/// dropped), [`close`] waits for it in vain: until the thread's next launch, or always where the thread has
+/// no count of its own.
 pub fn launch_begins(slot: &Slot, generation: u32) {
     let vendor = CudaSlot::of(slot);
     let index = own_index(slot, generation).unwrap_or_else(|| take(slot, generation));
     vendor.counted_in.set(index + 1);
     add(index);
-    // SYNC: the count must be stored before `is_closed` is read. This fence is the compiler's alone; the
-    // barrier in `close` is the one of this core. Acquire: the launch comes after callbacks that were enabled
-    // before (Release of `Closed`).
+    // SYNC: the count must be stored before `is_closed` is read. This fence is for the compiler only; for the
+    // core the barrier in `close` stands in for one. Acquire: pairs with the Release as `Closed` is dropped,
+    // so that the launch comes after callbacks that were enabled before that.
     compiler_fence(Ordering::SeqCst);
     if is_closed().load(Ordering::Acquire) {
         wait(index);
@@ -73,7 +74,7 @@ pub fn launch_begins(slot: &Slot, generation: u32) {
 }
 
 /// Counts a launch of a thread that has a count of its own. False if the thread has none, or if launches must
-/// wait; in the second case the launch is counted already. Then [`launch_begins`] is to be called.
+/// wait (the launch is counted already then). If false, [`launch_begins`] is to be called.
 #[inline(always)]
 pub fn launch_begins_on_own(slot: &Slot, generation: u32) -> bool {
     let Some(index) = own_index(slot, generation) else { return false };
@@ -177,8 +178,8 @@ fn wait(index: u32) {
     );
 }
 
-/// A counted call waits for as long as none may begin, a second at most; then `open` lets all begin. `count`
-/// takes the call out of the count while it waits, by false, and into it again, by true.
+/// A counted call waits while `is_closed`, a second at most. If it is closed still, `open` lets all begin.
+/// `count(false)` takes the call out of the count while it waits, `count(true)` puts it in again.
 pub(super) fn wait_until_open(is_closed: impl Fn() -> bool, count: impl Fn(bool), open: impl Fn()) {
     let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
     loop {
@@ -205,7 +206,7 @@ pub struct Closed {
 }
 
 /// Makes new launches wait, and waits up to `patience_ns` for those under way to return. To make the barrier
-/// ready, or to do without one, takes some milliseconds more. One thread at a time may call this.
+/// ready takes some milliseconds before that. One thread at a time may call this.
 pub fn close(patience_ns: u64) -> Closed {
     // Before launches wait: it takes milliseconds.
     let has_barrier = system::register_barrier();
@@ -247,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// As a paused launch does.
+    /// As a launch in a paused session does.
     fn launch_begins_here(generation: u32) {
         with(|slot| {
             if !launch_begins_on_own(slot, generation) {

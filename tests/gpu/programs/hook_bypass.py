@@ -1,8 +1,8 @@
 """What a hook costs as the program sees it: by chance some stretches of launches go past gputrace's hook
-(tests/gpu/hook_bypass.c). The time from such a launch to the next one is compared with those of the launches
-just before and just after it that went through the hook and had the same kernels before them. Of the
-differences the middle half counts: the figure is that of a typical launch, and what happens in fewer than a
-quarter of the launches is left out.
+(tests/gpu/hook_bypass.c). The time from such a launch to the next one is compared with those of the nearest
+launches before and after it that went through the hook and had the same history: the same kernel, and the
+same seven before it. Of the differences the middle half counts: the figure is that of a typical launch, and
+what happens in fewer than a quarter of the launches is left out.
 """
 import ctypes
 import statistics
@@ -15,7 +15,7 @@ import hook_tables
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from harness.paired import STRETCHES, T_STRETCHES, jackknife  # noqa: E402
 
-# Each twentieth of the run has at least so many differences.
+# Each twentieth of the samples must have at least so many differences, or there is no figure.
 DIFFERENCES_MIN = 50
 SAMPLE = struct.Struct("III")
 
@@ -56,8 +56,8 @@ class HookBypass:
 
 
 def cost(samples):
-    """How many ticks longer a launch takes with its hook, half of that figure's 95 % interval, and the number of
-    differences it is made of."""
+    """How many ticks longer a launch takes with its hook, half the width of that figure's 95 % interval, and the
+    number of differences it is made of."""
     differences = sorted(compared(samples))
     counts = [0] * STRETCHES
     for _, stretch in differences:
@@ -69,10 +69,10 @@ def cost(samples):
 
 
 def compared(samples):
-    """Of each launch past the hook: (the time of one through the hook, less its own; in which twentieth of the
-    run it is), for the last and for the next launch through the hook with the same history. Times are skewed.
-    A difference of two that are skewed alike is not, so its middle has no bias as long as a hook only shifts
-    times."""
+    """For each launch past the hook up to two pairs, one with the last and one with the next launch through the
+    hook that has the same history: that launch's time less the one's past the hook, and in which twentieth of
+    the samples the latter is. The distribution of times is skewed. That of a difference of two with the same
+    skew is symmetric, so that its middle has no bias as long as a hook only adds a constant to each time."""
     last, waiting = {}, {}
     for at, (ticks, history, is_bypassed) in enumerate(samples):
         stretch = at * STRETCHES // len(samples)
@@ -87,5 +87,5 @@ def compared(samples):
 
 
 def midmean(times):
-    """The mean of the middle half of sorted times."""
+    """The mean of the middle half of sorted numbers."""
     return statistics.fmean(times[len(times) // 4 : len(times) - len(times) // 4])
