@@ -5,7 +5,7 @@
 //! core's first cache, and the return address. So two things of the last walk are kept: its frames, and the
 //! words of the stack that it read. Where the next walk comes to a kept frame, it compares those words, from
 //! that frame on outward, with what the stack has now. None waits for another, so that the processor reads
-//! many at a time. If all are equal, all the frames are, and their sum ([`crate::sum`]) is known.
+//! many at a time. If all are equal, all the frames are, and their sum (`sum.rs`) is known.
 //!
 //! Most functions use the frame pointer register for any value, which differs from one launch to the next. So
 //! the word in which a function stores its caller's is compared only if a frame further out is found by it.
