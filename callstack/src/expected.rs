@@ -1,13 +1,15 @@
 //! The stack that a thread probably has next, recognised without a walk.
 //!
-//! Programs launch from the same call sites in the same order over and over, and the stack cache knows which
-//! of its entries a thread probably comes to next ([`crate::recent`]). So a thread keeps, for the entries
-//! that it came to lately, what was read when the entry's stack was found: the addresses and instructions of
-//! Python's frames ([`crate::python::known_chain`]), and the words of the C stack that the walk read
-//! ([`crate::native::last_walk`]). If all of that is there again, in the same [`Circumstances`] and from the
-//! same [`NativeStart`], so is the stack. Where a walk must read one frame to know the next one's address,
-//! here all addresses are known: the processor reads ahead, although the code asks for an address only after
-//! the one before it was as expected.
+//! Programs launch from the same call sites in the same order over and over. So a thread keeps, for the
+//! stacks that it had lately, which of them came after each, and what was read when the stack was found: the
+//! addresses and instructions of Python's frames ([`crate::python::known_chain`]), and the words of the C
+//! stack that the walk read ([`crate::native::last_walk`]). If all of that is there again, in the same
+//! [`Circumstances`] and from the same [`NativeStart`], so is the stack. Where a walk must read one frame to
+//! know the next one's address, here all addresses are known: the processor reads ahead, although the code
+//! asks for an address only after the one before it was as expected.
+//!
+//! Two successors of a stack are known, the latest first. One is not enough: a line of a program may launch
+//! twice before the next one does, and a loop ends some time.
 //!
 //! 16 threads of a session have room for that. Other threads, and stacks that are too deep, are walked.
 
@@ -19,6 +21,7 @@ use gputrace_producer::memory::{self, Zeroed, prefetch};
 use crate::native::last_walk::{LastNativeWalk, NativeStart};
 use crate::python::lives;
 use crate::read_word::ReadWord;
+use crate::recent::Cached;
 
 /// How many threads can keep stacks at the same time. Up to 4.3 MiB of address space each, of which memory is
 /// taken where something was written: 16 bytes a word, and 64 a stack.
@@ -31,36 +34,31 @@ const WORDS: usize = 1 << 18;
 /// A stack of more words is not kept. A Python frame is one word.
 const WORDS_OF_STACK: usize = 1 << 10;
 
-/// What a stack depends on besides its words.
+/// What a stack depends on besides its words: the session, the thread's Python state, the PyTorch operators
+/// and the backward pass that the thread is in, how many code objects have ended, and whether native frames
+/// are asked for. A hash: different ones are equal only by chance. 0 is none that a thread is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Circumstances {
-    /// The address of the thread's Python state (0 if there is none, or if Python's frames are not asked
-    /// for), plus a hash of the PyTorch operators and the backward pass that the thread is in (0 if there
-    /// are none). Sums of other parts are equal only by chance, as hashes are.
-    state_and_torch: u64,
-    /// How many code objects have ended. The highest bit says whether native frames are asked for.
-    ends: u64,
-}
+pub struct Circumstances(u64);
 
 impl Circumstances {
-    /// No thread is in these.
-    const NONE: Circumstances = Circumstances { state_and_torch: u64::MAX, ends: u64::MAX };
+    const NONE: Circumstances = Circumstances(0);
 
+    /// `generation` is the session's. `state` is 0 if the thread runs no Python, or if Python's frames are
+    /// not asked for; `torch` is a hash, 0 for no operators and no pass.
     #[inline(always)]
-    pub fn now(state: u64, torch: u64, has_native: bool) -> Circumstances {
-        let ends = lives::all_ends() | u64::from(has_native) << 63;
-        Circumstances { state_and_torch: state.wrapping_add(torch), ends }
+    pub fn now(generation: u32, state: u64, torch: u64, has_native: bool) -> Circumstances {
+        let counted = lives::all_ends() << 32 ^ u64::from(generation) << 1 ^ u64::from(has_native);
+        let mixed = counted.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Circumstances(state.wrapping_add(torch).wrapping_add(mixed) | 1)
     }
 }
 
 /// A kept stack. One cache line.
 #[repr(C, align(64))]
 pub struct KeptStack {
-    /// The entry of the stack cache.
+    circumstances: Circumstances,
+    /// The entry of the stack cache; 0 if nothing is kept here.
     entry: u32,
-    /// [`KeptStacks::round`] when it was kept. The first round is 1, so that zeroed memory is of
-    /// no round.
-    round: u32,
     stack: u32,
     /// The index of its first word.
     first: u32,
@@ -68,21 +66,30 @@ pub struct KeptStack {
     python: u16,
     /// How many native words follow them.
     native: u16,
-    /// How often in succession the stack was found by a walk, although it was expected.
-    misses: Cell<u16>,
-    circumstances: Circumstances,
     pub start: NativeStart,
+    /// The numbers of the stacks that came after it, the latest first; 0 for none.
+    next: [u16; 2],
+    /// How often in succession the stack was found by a walk although something was kept for it.
+    misses: Cell<u16>,
 }
 
-/// The stacks that a thread keeps.
+/// A thread's position among its kept stacks. Zeroed memory is valid: no position.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeptPosition {
+    /// The number of the thread's last stack; 0 for none.
+    last: u16,
+    /// The number of the stack that came after it the last time.
+    next: u16,
+}
+
+/// The stacks that a thread keeps. They are numbered from 1.
 pub struct KeptStacks {
-    /// Counts how often keeping began again.
-    round: u32,
     /// How many of the words are in use.
     used: usize,
     /// How often a kept stack made room for another entry's. Selects in turn which of a pair.
     replaced: usize,
-    kept: [[KeptStack; 2]; PAIRS],
+    /// The first one is none.
+    kept: [KeptStack; 1 + 2 * PAIRS],
     words: [ReadWord; WORDS],
 }
 
@@ -117,11 +124,13 @@ impl ThreadStores {
             let taken = match unsafe { store.load(Ordering::Acquire).as_ref() } {
                 // SYNC: pairs with the Release in `give_back`: this thread's writes come after those of the
                 // one before.
-                Some(one) => one
-                    .is_taken
-                    .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-                    .ok()
-                    .map(|_| one),
+                Some(one) => {
+                    one.is_taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| {
+                        // SAFETY: this thread has just taken it.
+                        unsafe { &mut *one.content.get() }.begin_turn();
+                        one
+                    })
+                }
                 None => {
                     let new = match mapped {
                         Some(new) => new,
@@ -138,10 +147,8 @@ impl ThreadStores {
                     is_ours.then_some(new)
                 }
             };
-            if let Some(taken) = taken {
-                // SAFETY: this thread has just taken it.
-                unsafe { &mut *taken.content.get() }.begin_turn();
-                return Some(taken);
+            if taken.is_some() {
+                return taken;
             }
         }
         None
@@ -167,10 +174,18 @@ impl ExpectedStacks {
 }
 
 impl Content {
-    /// Called whenever a thread takes it: what is kept may be of another thread's C stack.
+    /// Called when another thread had it before: what is kept may be of that thread's C stack.
     fn begin_turn(&mut self) {
         self.stacks.begin_again();
         self.last_walk.forget();
+    }
+}
+
+impl KeptPosition {
+    /// The number of the stack that the thread probably has next.
+    #[inline(always)]
+    pub fn expected(self) -> u16 {
+        self.next
     }
 }
 
@@ -186,97 +201,153 @@ impl KeptStack {
 }
 
 impl KeptStacks {
+    #[cold]
     fn begin_again(&mut self) {
-        (self.round, self.used) = (self.round.wrapping_add(1).max(1), 0);
-    }
-
-    #[inline(always)]
-    fn pair_of(entry: u32) -> usize {
-        (entry.wrapping_mul(0x9e37_79b9) >> (32 - PAIRS.trailing_zeros())) as usize
-    }
-
-    /// Prefetches what is kept for an entry.
-    #[inline(always)]
-    pub fn expect(&self, entry: u32) {
-        if let Some([one, other]) = self.kept.get(KeptStacks::pair_of(entry)) {
-            prefetch(one);
-            prefetch(other);
+        self.used = 0;
+        // Pages that were never written stay untouched.
+        for kept in self.kept.iter_mut().filter(|kept| kept.entry != 0) {
+            (kept.circumstances, kept.entry) = (Circumstances::NONE, 0);
         }
     }
 
-    /// What is kept for an entry, if it is of a stack in these circumstances: Python's frames, and the native
-    /// words.
+    /// Prefetches the stack that the thread probably has next.
+    #[inline(always)]
+    pub fn expect(&self, position: KeptPosition) {
+        if let Some(kept) = self.kept.get(usize::from(position.next)) {
+            prefetch(kept);
+        }
+    }
+
+    /// The stack of that number, if it is one in these circumstances: Python's frames, and the native words.
     #[inline(always)]
     pub fn find(
         &self,
-        entry: u32,
+        number: u16,
         circumstances: Circumstances,
     ) -> Option<(&KeptStack, &[ReadWord], &[ReadWord])> {
-        let pair = self.kept.get(KeptStacks::pair_of(entry))?;
-        let kept = pair.iter().find(|kept| kept.entry == entry && kept.round == self.round)?;
-        if kept.circumstances != circumstances {
-            return None;
+        let kept = self.kept.get(usize::from(number)).filter(|kept| kept.circumstances == circumstances)?;
+        let (first, python, native) = (kept.first as usize, kept.python.into(), kept.native.into());
+        let words = self.words.as_ptr().wrapping_add(first);
+        // SAFETY: `write` wrote so many words there, within the array, and none of them again before it has
+        // taken the stack's circumstances away.
+        unsafe {
+            Some((
+                kept,
+                core::slice::from_raw_parts(words, python),
+                core::slice::from_raw_parts(words.add(python), native),
+            ))
         }
-        let (first, python, native) =
-            (kept.first as usize, usize::from(kept.python), usize::from(kept.native));
-        let words = self.words.get(first..first + python + native)?;
-        let (python, native) = words.split_at_checked(python)?;
-        Some((kept, python, native))
     }
 
-    /// Keeps a stack for an entry, if it is time to and there is room. `python` writes Python's frames, and
-    /// returns their number, or `None` if they do not fit or cannot be read. `walk` is the native words, and
-    /// where the walk began.
+    /// The number of the stack that the thread has next, if it is not the expected one.
+    #[inline(always)]
+    pub fn second(&self, position: KeptPosition) -> u16 {
+        self.kept.get(usize::from(position.last)).map_or(0, |last| last.next[1])
+    }
+
+    /// The thread's position once it has come to the stack that was expected.
+    #[inline(always)]
+    pub fn follow(&self, position: KeptPosition) -> KeptPosition {
+        let next = self.kept.get(usize::from(position.next)).map_or(0, |kept| kept.next[0]);
+        let position = KeptPosition { last: position.next, next };
+        self.expect(position);
+        position
+    }
+
+    /// The same, once it has come to the stack of that number.
+    pub fn come_to(&mut self, number: u16, position: KeptPosition) -> KeptPosition {
+        if let Some(KeptStack { next, .. }) = self.kept.get_mut(usize::from(position.last))
+            && position.last != 0
+            && next[0] != number
+        {
+            *next = [number, next[0]];
+        }
+        self.follow(KeptPosition { last: position.last, next: number })
+    }
+
+    /// The number under which an entry's stack is kept: where it already is, or where there is room, or
+    /// else in turn.
+    fn number_for(&mut self, entry: u32) -> u16 {
+        let pair = entry.wrapping_mul(0x9e37_79b9) >> (32 - PAIRS.trailing_zeros());
+        let numbers = [1, 2].map(|number| 2 * pair as u16 + number);
+        let entry_of = |number: &u16| self.kept.get(usize::from(*number)).map(|kept| kept.entry);
+        let number_of = |entry| numbers.into_iter().find(|number| entry_of(number) == Some(entry));
+        number_of(entry).or_else(|| number_of(0)).unwrap_or_else(|| {
+            self.replaced = self.replaced.wrapping_add(1);
+            if self.replaced.is_multiple_of(2) { numbers[0] } else { numbers[1] }
+        })
+    }
+
+    /// Comes to a stack that was found by a walk, and is in the stack cache. Keeps it, if it is time to and
+    /// there is room. `python` writes Python's frames, and returns their number, or `None` if they do not fit
+    /// or cannot be read. `walk` is the native words, and where the walk began.
     pub fn keep(
         &mut self,
-        entry: u32,
-        stack: u32,
+        position: KeptPosition,
+        found: Cached,
         circumstances: Circumstances,
         python: impl FnOnce(&mut [ReadWord]) -> Option<usize>,
         walk: (&[ReadWord], NativeStart),
+    ) -> KeptPosition {
+        let number = self.number_for(found.entry);
+        self.write(number, found, circumstances, python, walk);
+        self.come_to(number, position)
+    }
+
+    fn write(
+        &mut self,
+        number: u16,
+        Cached { entry, stack }: Cached,
+        circumstances: Circumstances,
+        python: impl FnOnce(&mut [ReadWord]) -> Option<usize>,
+        (native, start): (&[ReadWord], NativeStart),
     ) {
-        let (round, used, (native, start)) = (self.round, self.used, walk);
-        let Some(pair) = self.kept.get_mut(KeptStacks::pair_of(entry)).filter(|_| entry != 0) else { return };
-        let is_of_entry = |kept: &KeptStack| kept.entry == entry && kept.round == round;
-        let is_free = |kept: &KeptStack| kept.entry == 0 || kept.round != round;
-        let way = pair.iter().position(is_of_entry).or_else(|| pair.iter().position(is_free));
-        if way.is_none() {
-            self.replaced = self.replaced.wrapping_add(1);
+        if WORDS - self.used < WORDS_OF_STACK {
+            self.begin_again();
         }
-        let Some(kept) = pair.get_mut(way.unwrap_or(self.replaced % 2)) else { return };
-        let mut misses = 0;
-        if is_of_entry(kept) {
-            // If an entry's words are others each time, they are kept again less and less often.
-            misses = kept.misses.get().saturating_add(1);
-            kept.misses.set(misses);
-            if !misses.is_power_of_two() {
+        let Some(kept) = self.kept.get_mut(usize::from(number)) else { return };
+        let is_known = kept.entry == entry;
+        // If an entry's words are others each time, they are looked at less and less often.
+        if is_known && kept.misses.get() != 0 {
+            kept.misses.set(kept.misses.get().saturating_add(1));
+            if !kept.misses.get().is_power_of_two() {
                 return;
             }
         }
-        let Some(words) = self.words.get_mut(used..used + WORDS_OF_STACK) else {
-            return self.begin_again();
-        };
-        let python = python(words).filter(|count| count + native.len() <= WORDS_OF_STACK);
+        let (known, free) = self.words.split_at_mut(self.used);
+        let python = free.get_mut(..WORDS_OF_STACK).and_then(python);
+        let python = python.filter(|count| count + native.len() <= WORDS_OF_STACK);
         // Of a stack that does not fit only the number of tries is kept. No thread finds it.
         let (circumstances, python, native) = match python {
             Some(python) => (circumstances, python, native),
             None => (Circumstances::NONE, 0, &[][..]),
         };
+        let words = free.get_mut(..python + native.len()).unwrap_or_default();
         for (to, word) in words.iter_mut().skip(python).zip(native) {
             *to = *word;
         }
-        self.used += python + native.len();
+        let first = kept.first as usize;
+        if is_known
+            && circumstances != Circumstances::NONE
+            && (kept.circumstances, kept.python, kept.stack) == (circumstances, python as u16, stack)
+            && kept.start.is_as(&start)
+            && known.get(first..first + python + usize::from(kept.native)) == Some(&*words)
+        {
+            // Only its coming was not expected.
+            return;
+        }
         *kept = KeptStack {
+            circumstances,
             entry,
-            round,
             stack,
-            first: used as u32,
+            first: self.used as u32,
             python: python as u16,
             native: native.len() as u16,
-            misses: Cell::new(misses),
-            circumstances,
             start,
+            next: if is_known { kept.next } else { [0; 2] },
+            misses: Cell::new(if is_known { kept.misses.get().max(1) } else { 0 }),
         };
+        self.used += words.len();
     }
 }
 
@@ -286,107 +357,168 @@ const _: () = assert!(size_of::<KeptStack>() == 64);
 mod tests {
     use super::*;
 
+    const NOW: Circumstances = Circumstances(7);
+
     fn stacks() -> &'static mut KeptStacks {
         // SAFETY: this thread has just taken it, and asks once.
         &mut unsafe { ThreadStores::default().take().unwrap().content() }.stacks
     }
 
-    fn circumstances(state: u64) -> Circumstances {
-        Circumstances { state_and_torch: state, ends: 0 }
+    /// A thread among its stacks.
+    struct Thread {
+        stacks: &'static mut KeptStacks,
+        position: KeptPosition,
     }
 
-    fn keep(stacks: &mut KeptStacks, entry: u32, stack: u32, frames: &[u64], native: &[ReadWord]) {
-        let python = |into: &mut [ReadWord]| {
-            for (to, at) in into.iter_mut().zip(frames) {
-                *to = ReadWord { at: *at, word: at + 1 };
-            }
-            (frames.len() <= into.len()).then_some(frames.len())
-        };
-        stacks.keep(entry, stack, circumstances(7), python, (native, NativeStart::default()));
-    }
+    impl Thread {
+        fn new(stacks: &'static mut KeptStacks) -> Thread {
+            Thread { stacks, position: KeptPosition::default() }
+        }
 
-    /// The stack of an entry, the addresses of its Python frames, and its native words.
-    fn found(stacks: &KeptStacks, entry: u32) -> Option<(u32, Vec<u64>, Vec<ReadWord>)> {
-        let (kept, python, native) = stacks.find(entry, circumstances(7))?;
-        Some((kept.stack, python.iter().map(|frame| frame.at).collect(), native.to_vec()))
+        /// A walk finds a stack of ten times that id, with these Python frames and native words.
+        fn walks(&mut self, entry: u32, frames: &[u64], native: &[ReadWord]) {
+            let python = |into: &mut [ReadWord]| {
+                for (to, at) in into.iter_mut().zip(frames) {
+                    *to = ReadWord { at: *at, word: at + 1 };
+                }
+                (frames.len() <= into.len()).then_some(frames.len())
+            };
+            let found = Cached { entry, stack: 10 * entry };
+            self.position = self.stacks.keep(self.position, found, NOW, python, (native, NativeStart::NONE));
+        }
+
+        /// What is kept under that number: its id, the addresses of its Python frames, its native words.
+        fn kept(&self, number: u16, circumstances: Circumstances) -> Option<(u32, Vec<u64>, Vec<ReadWord>)> {
+            let (kept, python, native) = self.stacks.find(number, circumstances)?;
+            Some((kept.stack, python.iter().map(|frame| frame.at).collect(), native.to_vec()))
+        }
+
+        /// The same of the thread's last stack.
+        fn last(&self) -> Option<(u32, Vec<u64>, Vec<ReadWord>)> {
+            self.kept(self.position.last, NOW)
+        }
+
+        /// The id of the stack that is expected, and the second one.
+        fn expects(&self) -> [Option<u32>; 2] {
+            [self.position.expected(), self.stacks.second(self.position)]
+                .map(|number| self.kept(number, NOW).map(|(stack, ..)| stack))
+        }
     }
 
     #[test]
-    fn stacks_are_found_by_entry_in_the_same_circumstances() {
-        let stacks = stacks();
-        keep(stacks, 0, 30, &[100], &[]);
-        assert_eq!(found(stacks, 0), None, "no entry was expected");
+    fn stack_is_found_in_the_same_circumstances() {
+        let mut thread = Thread::new(stacks());
+        assert_eq!(thread.expects(), [None, None]);
         let native = [ReadWord { at: 8, word: 9 }];
-        keep(stacks, 3, 30, &[100, 200], &native);
-        keep(stacks, 4, 40, &[], &[]);
-        assert_eq!(found(stacks, 3), Some((30, vec![100, 200], native.to_vec())));
-        assert_eq!(found(stacks, 4), Some((40, vec![], vec![])));
-        assert_eq!(found(stacks, 5), None);
-        for other in [circumstances(8), Circumstances { ends: 1, ..circumstances(7) }] {
-            assert!(stacks.find(3, other).is_none(), "{other:?}");
+        thread.walks(3, &[100, 200], &native);
+        let number = thread.position.last;
+        thread.walks(4, &[], &[]);
+        assert_eq!(thread.last(), Some((40, vec![], vec![])));
+        assert_eq!(thread.kept(number, NOW), Some((30, vec![100, 200], native.to_vec())));
+        for (number, other) in [(number, Circumstances(8)), (0, NOW), (9999, NOW)] {
+            assert_eq!(thread.kept(number, other), None, "{number} {other:?}");
         }
-        let now = [(7, 0, true), (7, 0, false), (7, 9, false), (8, 0, false)];
-        let now = now.map(|(state, torch, has_native)| Circumstances::now(state, torch, has_native));
-        assert!((1..4).all(|at| !now[at..].contains(&now[at - 1])), "{now:?}");
-        // An entry whose pair is full replaces another one.
-        let all: Vec<u32> = (1..=20_000).collect();
-        all.iter().for_each(|entry| keep(stacks, *entry, *entry, &[u64::from(*entry)], &[]));
-        let kept: Vec<_> = all.iter().filter_map(|entry| Some((entry, found(stacks, *entry)?))).collect();
+        let now = [(1, 7, 0, true), (1, 7, 0, false), (1, 7, 9, false), (1, 8, 0, false), (2, 7, 0, false)];
+        let now = now.map(|(of, state, torch, has_native)| Circumstances::now(of, state, torch, has_native));
+        assert!((1..5).all(|at| !now[at..].contains(&now[at - 1])), "{now:?}");
+        assert!(!now.contains(&Circumstances::NONE));
+    }
+
+    #[test]
+    fn entry_whose_pair_is_full_replaces_another() {
+        let mut thread = Thread::new(stacks());
+        (1..=20_000).for_each(|entry| thread.walks(entry, &[entry.into()], &[]));
+        let mut kept: Vec<_> = (0..=u16::MAX).filter_map(|number| thread.kept(number, NOW)).collect();
         assert_eq!(kept.len(), 2 * PAIRS);
-        for (entry, stack) in kept {
-            assert_eq!(stack, (*entry, vec![u64::from(*entry)], vec![]));
+        for (stack, frames, _) in &kept {
+            assert_eq!(frames, &[u64::from(stack / 10)]);
         }
+        kept.sort_by_key(|(stack, ..)| *stack);
+        kept.dedup();
+        assert_eq!(kept.len(), 2 * PAIRS);
+        thread.walks(20_000, &[20_000], &[]);
+        assert_eq!(thread.last(), Some((200_000, vec![20_000], vec![])));
+    }
+
+    #[test]
+    fn both_stacks_that_came_next_are_expected() {
+        let mut thread = Thread::new(stacks());
+        let step = [1, 2, 2, 3, 1, 4];
+        let mut came_as = [0; 3];
+        for round in 0..4 {
+            for entry in step {
+                // As a hook does that recognises the stack, or walks.
+                let at = thread.expects().iter().position(|stack| *stack == Some(10 * entry));
+                match at {
+                    Some(0) => thread.position = thread.stacks.follow(thread.position),
+                    _ => thread.walks(entry, &[entry.into()], &[]),
+                }
+                assert_eq!(thread.last().unwrap().0, 10 * entry);
+                if round >= 2 {
+                    came_as[at.unwrap_or(2)] += 1;
+                }
+            }
+        }
+        // After 1 come 2 and 4 in turn, after 2 another 2 and 3, after 3 and 4 always 1.
+        assert_eq!(came_as, [4, 8, 0]);
+    }
+
+    #[test]
+    fn stack_that_is_as_it_was_is_not_written_again() {
+        let mut thread = Thread::new(stacks());
+        thread.walks(3, &[100, 200], &[]);
+        let used = thread.stacks.used;
+        (0..10).for_each(|_| thread.walks(3, &[100, 200], &[]));
+        assert_eq!((used, thread.stacks.used), (2, 2));
+        thread.walks(3, &[100, 201], &[]);
+        assert_eq!((thread.last().unwrap().1, thread.stacks.used), (vec![100, 201], 4));
     }
 
     #[test]
     fn stack_that_is_another_one_each_time_is_kept_less_and_less_often() {
-        let stacks = stacks();
-        let times = |stacks: &mut KeptStacks, count: u64| {
+        let mut thread = Thread::new(stacks());
+        let times = |thread: &mut Thread, count: u64| {
             let kept = (0..count).filter(|at| {
-                keep(stacks, 3, 30, &[1_000 + at], &[]);
-                found(stacks, 3).unwrap().1 == [1_000 + at]
+                thread.walks(3, &[1_000 + at], &[]);
+                thread.last().unwrap().1 == [1_000 + at]
             });
             kept.count()
         };
-        assert_eq!(times(stacks, 100), 1 + 7);
+        assert_eq!(times(&mut thread, 100), 1 + 7);
         // Once it was met, the next change is kept at once.
-        assert_eq!(stacks.find(3, circumstances(7)).unwrap().0.met(), 30);
-        keep(stacks, 3, 30, &[5], &[]);
-        assert_eq!(found(stacks, 3).unwrap().1, [5]);
+        assert_eq!(thread.stacks.find(thread.position.last, NOW).unwrap().0.met(), 30);
+        thread.walks(3, &[5], &[]);
+        assert_eq!(thread.last().unwrap().1, [5]);
     }
 
     #[test]
     fn keeping_begins_again_when_the_words_are_used_up() {
-        let stacks = stacks();
+        let mut thread = Thread::new(stacks());
         let deep: Vec<u64> = (0..WORDS_OF_STACK as u64).collect();
-        let too_deep = [&deep[..], &[0]].concat();
-        keep(stacks, 9, 9, &too_deep, &[]);
-        keep(stacks, 8, 8, &deep, &[ReadWord { at: 0, word: 0 }]);
-        assert_eq!((found(stacks, 9), found(stacks, 8)), (None, None));
+        thread.walks(9, &[&deep[..], &[0]].concat(), &[]);
+        assert_eq!(thread.last(), None);
+        thread.walks(8, &deep, &[ReadWord { at: 0, word: 0 }]);
+        assert_eq!(thread.last(), None);
         let tries = Cell::new(0);
         for _ in 0..100 {
             let python = |_: &mut [ReadWord]| {
                 tries.set(tries.get() + 1);
                 None
             };
-            stacks.keep(9, 9, circumstances(7), python, Default::default());
+            let found = Cached { entry: 9, stack: 9 };
+            thread.stacks.keep(thread.position, found, NOW, python, (&[], NativeStart::NONE));
         }
         assert_eq!(tries.get(), 7);
-        stacks.begin_again();
-        for entry in 1..=WORDS as u32 {
-            keep(stacks, entry, entry, &deep, &[]);
-            match found(stacks, entry) {
-                Some(kept) => assert_eq!(kept, (entry, deep.clone(), vec![])),
-                None => {
-                    assert_eq!(entry as usize, WORDS / WORDS_OF_STACK + 1, "the one that did not fit");
-                    assert_eq!(found(stacks, entry - 1), None);
-                    keep(stacks, entry, entry, &deep, &[]);
-                    assert_eq!(found(stacks, entry).unwrap().0, entry);
-                    return;
-                }
-            }
+        thread.stacks.begin_again();
+        let fits = (WORDS / WORDS_OF_STACK) as u32;
+        let mut numbers = Vec::new();
+        for entry in 1..=fits + 1 {
+            thread.walks(entry, &deep, &[]);
+            assert_eq!(thread.last(), Some((10 * entry, deep.clone(), vec![])));
+            numbers.push(thread.position.last);
         }
-        panic!("all of them fitted");
+        let kept = numbers.iter().filter(|number| thread.kept(**number, NOW).is_some());
+        assert_eq!(kept.count(), 1, "only the one that did not fit");
     }
 
     #[test]
@@ -394,14 +526,14 @@ mod tests {
         let stores = ThreadStores::default();
         let one = stores.take().unwrap();
         // SAFETY: this thread has just taken it, and asks once at a time.
-        keep(&mut unsafe { one.content() }.stacks, 3, 30, &[100], &[]);
+        let mut thread = Thread::new(&mut unsafe { one.content() }.stacks);
+        thread.walks(3, &[100], &[]);
         let others: Vec<_> = std::iter::from_fn(|| stores.take()).collect();
         assert_eq!(others.len(), THREADS_MAX - 1);
         one.give_back();
         let again = stores.take().unwrap();
         assert!(core::ptr::eq(one, again));
-        // SAFETY: as above.
-        assert_eq!(found(&unsafe { again.content() }.stacks, 3), None);
+        assert_eq!((0..=u16::MAX).find(|number| thread.kept(*number, NOW).is_some()), None);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! This crate's data in a thread's slot: its position in the stack cache, its open ranges, its active span.
+//! This crate's data in a thread's slot: its position among the stacks that it keeps, its open ranges, its
+//! active span.
 
 use core::cell::Cell as Shared;
 
@@ -8,12 +9,11 @@ use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{Callbacks, Slot, Write};
 use gputrace_wire::caller::Caller;
 
-use crate::expected::{ExpectedStacks, ThreadStores};
+use crate::expected::{ExpectedStacks, KeptPosition, KeptStacks, ThreadStores};
 use crate::python::lives::SeenEnds;
 use crate::python::runtime::KnownThread;
 use crate::python::tree::SeenTree;
 use crate::ranges::open::Open;
-use crate::recent;
 
 /// What every call needs comes first, then what a stack needs.
 #[repr(C)]
@@ -22,12 +22,12 @@ pub(crate) struct StackSlot {
     pub has_span: Shared<bool>,
     /// Whether PyTorch may be asked on this thread, as `torch` knows it.
     pub asked: Shared<u8>,
-    /// The thread's position in the stack cache.
-    pub recent: Shared<recent::CachePosition>,
     /// The stacks that the thread keeps, if there was room, and the generation of the session they are of; 0
     /// if the thread did not ask for room.
     pub expected: Shared<Option<&'static ExpectedStacks>>,
     pub expected_of: Shared<u32>,
+    /// The thread's position among these.
+    pub kept: Shared<KeptPosition>,
     /// Where the thread's Python state was found.
     pub python: Shared<KnownThread>,
     /// The thread's open ranges, once it has pushed one.
@@ -59,6 +59,22 @@ impl StackSlot {
         }
     }
 
+    /// The stacks that the calling thread keeps, of whatever session. The caller has no other reference to
+    /// them.
+    #[inline(always)]
+    pub fn kept_stacks(&self) -> Option<&'static KeptStacks> {
+        // SAFETY: the calling thread's, since a slot is; the caller's guarantee.
+        self.expected.get().map(|expected| &unsafe { expected.content() }.stacks)
+    }
+
+    /// Prefetches the stack that the calling thread probably has.
+    #[inline(always)]
+    pub fn expect(&self) {
+        if let Some(stacks) = self.kept_stacks() {
+            stacks.expect(self.kept.get());
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn take_expected(slot: &Slot, stores: &ThreadStores, generation: u32) -> Option<&'static ExpectedStacks> {
@@ -70,6 +86,7 @@ impl StackSlot {
         let expected = stores.take();
         state.expected.set(expected);
         state.expected_of.set(generation);
+        state.kept.set(KeptPosition::default());
         slot.set_callbacks(&CALLBACKS);
         expected
     }

@@ -19,8 +19,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use gputrace_producer::handles::Handles;
-use gputrace_producer::hook_state::HookState;
-use gputrace_producer::memory::{self, Zeroed, prefetch};
+use gputrace_producer::memory::{self, Zeroed};
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::Slot;
@@ -28,13 +27,12 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, kind};
 
 use crate::active_span::Works;
-use crate::expected::{Circumstances, Content, KeptStack, KeptStacks, ThreadStores};
+use crate::expected::{Circumstances, Content, KeptStacks, ThreadStores};
 use crate::fold::fold;
-use crate::native::frames::{self, Native};
+use crate::native::frames::{self, Expected, Native};
 use crate::native::last_walk::NativeStart;
 use crate::native::merge::{FrameBoundary, Outermost, PythonFrame, merge};
 use crate::native::walk as native_walk;
-use crate::python::callers;
 use crate::python::code::{Define, Text};
 use crate::python::known_chain;
 use crate::python::memory::{Checked, Own};
@@ -42,7 +40,7 @@ use crate::python::runtime::{self, Runtime};
 use crate::python::stacks::{Codes, StackItem, fingerprint_inside, hash_inside};
 use crate::python::walk::{self, ChainEnd, Damaged, FRAMES_MAX};
 use crate::read_word::ReadWord;
-use crate::recent::{CachePosition, Recent};
+use crate::recent::{Cached, Recent};
 use crate::stack_slot::StackSlot;
 use crate::torch::passes::Outside;
 use crate::torch::{self, Around, node, operators};
@@ -83,6 +81,8 @@ unsafe impl Zeroed for StackBuffer {}
 
 /// A session's stacks.
 pub struct Stacks {
+    /// The session's.
+    generation: u32,
     codes: Codes,
     /// Null until native frames are asked for, or if there was no memory for their tables.
     native: AtomicPtr<Native>,
@@ -103,9 +103,17 @@ impl Define for Session {
 /// The calling thread's Python state, if it runs Python.
 type Python<'r> = Option<(&'r Runtime, u64)>;
 
+/// Prefetches, while the driver is at work, the stack that the calling thread probably has. What all stacks
+/// need is not prefetched: in a real program a hook took longer with it.
+#[inline(always)]
+pub fn expect(slot: &Slot) {
+    StackSlot::of(slot).expect();
+}
+
 impl Stacks {
-    pub fn new() -> Option<Stacks> {
+    pub fn new(generation: u32) -> Option<Stacks> {
         Some(Stacks {
+            generation,
             codes: Codes::new()?,
             native: AtomicPtr::new(core::ptr::null_mut()),
             recent: Recent::new()?,
@@ -144,22 +152,6 @@ impl Stacks {
         unsafe { self.native.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Prefetches, while the driver is at work, what [`of_this_thread`](Stacks::of_this_thread) will
-    /// probably read.
-    #[inline(always)]
-    pub fn expect(&self, slot: &Slot, state: HookState) {
-        prefetch(self);
-        self.recent.expect(StackSlot::of(slot).recent.get());
-        if state.has_python()
-            && let Some(runtime) = runtime::current()
-        {
-            runtime.expect();
-            if StackSlot::of(slot).has_span.get() {
-                callers::expect();
-            }
-        }
-    }
-
     /// The calling thread's stack; 0 if it has no frames that are asked for and known. Also returns what is
     /// needed to find the thread's active span.
     #[inline(always)]
@@ -171,46 +163,58 @@ impl Stacks {
         }
         if !has_others
             && torch::is_never_around()
-            && let Some(found) = self.of_python(session, slot)
+            && let found @ (1.., _) = self.of_python(session, slot)
         {
             return found;
         }
         self.of_parts(session, slot)
     }
 
-    /// The same for a stack that has Python frames only and is the expected one or in the cache, as most are;
-    /// `None` otherwise. Runs through less code than [`of_parts`](Stacks::of_parts).
+    /// The same for a stack that has Python frames only and is an expected one or in the cache, as most are;
+    /// 0 otherwise. Runs through less code than [`of_parts`](Stacks::of_parts).
     #[inline(never)]
-    fn of_python(&self, session: &Session, slot: &Slot) -> Option<(u32, Works)> {
+    // In the section of the launches' hooks, so that a launch runs through few pages.
+    #[unsafe(link_section = ".text.hot.hooks")]
+    fn of_python(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         let thread = StackSlot::of(slot);
-        let (runtime, state) = runtime::of_known_thread(session, &thread.python)?;
-        let circumstances = Circumstances::now(state, 0, false);
-        let content = self.kept_by(session, slot);
-        // SAFETY: as in `of_parts`.
-        let memory = unsafe { Own::new() };
-        let stack = match &content {
-            Some(content)
-                if let Some((kept, frames, _)) =
-                    content.stacks.find(thread.recent.get().expected(), circumstances)
-                    && known_chain::is(&memory, &runtime.layout, state, frames) =>
-            {
-                self.come_to_expected(thread, &content.stacks, kept)
-            }
-            _ => self.by_fingerprint(slot, (runtime, state), circumstances, content)?,
+        let Some((runtime, state)) = runtime::of_known_thread(session, &thread.python) else {
+            return (0, Works::NOT);
         };
-        Some((stack, Works::of_state(runtime, state).unwrap_or(Works::NOT)))
+        let circumstances = Circumstances::now(self.generation, state, 0, false);
+        let position = thread.kept.get();
+        let stack = match thread.kept_stacks() {
+            Some(stacks)
+                if let Some((kept, frames, _)) = stacks.find(position.expected(), circumstances)
+                    && has_frames((runtime, state), frames) =>
+            {
+                thread.kept.set(stacks.follow(position));
+                kept.met()
+            }
+            _ => self.not_expected(slot, (runtime, state), circumstances).unwrap_or(0),
+        };
+        (stack, Works::of_state(runtime, state).unwrap_or(Works::NOT))
     }
 
-    /// The stack, where it has Python frames only and is in the cache, but was not recognised.
+    /// The stack, where it has Python frames only and is in the cache, but was not the expected one.
+    #[cold]
     #[inline(never)]
-    fn by_fingerprint(
+    fn not_expected(
         &self,
         slot: &Slot,
         (runtime, state): (&Runtime, u64),
         circumstances: Circumstances,
-        content: Option<&mut Content>,
     ) -> Option<u32> {
         let thread = StackSlot::of(slot);
+        let mut content = self.kept_by(slot);
+        if let Some(Content { stacks, .. }) = &mut content {
+            let second = stacks.second(thread.kept.get());
+            let kept = stacks.find(second, circumstances);
+            if let Some((kept, ..)) = kept.filter(|(_, frames, _)| has_frames((runtime, state), frames)) {
+                let stack = kept.met();
+                thread.kept.set(stacks.come_to(second, thread.kept.get()));
+                return Some(stack);
+            }
+        }
         // SAFETY: as in `of_parts`.
         let memory = unsafe { Own::new() };
         let fingerprint =
@@ -218,43 +222,29 @@ impl Stacks {
         if fingerprint == 0 {
             return None;
         }
-        let mut position = thread.recent.get();
-        let expected = position.expected();
-        let stack = self.recent.get(fingerprint, &mut position)?;
-        thread.recent.set(position);
+        let found = self.recent.get(fingerprint)?;
         if let Some(Content { stacks, .. }) = content {
-            let found = (stack, Some((runtime, state)), Default::default());
-            keep(stacks, (expected, position), circumstances, found);
-            stacks.expect(position.expected());
+            keep(thread, stacks, circumstances, (found, Some((runtime, state)), Default::default()));
         }
-        Some(stack)
-    }
-
-    /// The stack's id, where the thread has the stack that was expected.
-    #[inline(always)]
-    fn come_to_expected(&self, thread: &StackSlot, stacks: &KeptStacks, kept: &KeptStack) -> u32 {
-        let position = self.recent.follow(thread.recent.get());
-        thread.recent.set(position);
-        stacks.expect(position.expected());
-        kept.met()
+        Some(found.stack)
     }
 
     /// What the calling thread keeps.
-    #[inline(always)]
-    fn kept_by(&self, session: &Session, slot: &Slot) -> Option<&'static mut Content> {
-        let expected = StackSlot::expected(slot, &self.expected, session.generation)?;
+    fn kept_by(&self, slot: &Slot) -> Option<&'static mut Content> {
+        let expected = StackSlot::expected(slot, &self.expected, self.generation)?;
         // SAFETY: the calling thread's, which is inside the guard of its hook, and has no other such
         // reference by now.
         Some(unsafe { expected.content() })
     }
 
-    #[cold]
+    /// The same for any stack.
     #[inline(never)]
     fn of_parts(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         let thread = StackSlot::of(slot);
         let around = torch::around(session.generation);
         let outer = around.map_or(0, |around| around.outside.frame);
-        let mut python = runtime::of_known_thread(session, &thread.python);
+        let has_python = session.hook_state().has_python();
+        let mut python = has_python.then(|| runtime::of_known_thread(session, &thread.python)).flatten();
         let mut works = Works::NOT;
         if around.is_some_and(|around| !around.outside.caller.is_nobody()) {
             works = Works::ASK;
@@ -268,29 +258,36 @@ impl Stacks {
         let (native, operators) = (self.native(session), operators::hash());
         let torch = Beside { native: None, around: around.as_ref(), operators }.with(outer);
         let state = python.map_or(0, |(_, state)| state);
-        let circumstances = Circumstances::now(state, torch, native.is_some());
-        let mut position = thread.recent.get();
-        let entry = position.expected();
-        let (stacks, mut walk) = match self.kept_by(session, slot) {
+        let circumstances = Circumstances::now(self.generation, state, torch, native.is_some());
+        let (mut stacks, mut walk) = match self.kept_by(slot) {
             Some(Content { stacks, last_walk }) => (Some(stacks), Some(last_walk)),
             None => (None, None),
         };
-        let expected = stacks.as_ref().and_then(|stacks| stacks.find(entry, circumstances));
-        let expected = expected.filter(|(_, frames, _)| match python {
-            Some((runtime, state)) => known_chain::is(&memory, &runtime.layout, state, frames),
-            None => frames.is_empty(),
-        });
-        let hash = native.and_then(|native| {
-            let expected = expected.map(|(kept, _, words)| (kept.start, words));
-            native.hash(session, expected, walk.as_deref_mut())
-        });
-        if let (Some((kept, ..)), Some(stacks), None) = (expected, &stacks, hash) {
-            let stack = self.come_to_expected(thread, stacks, kept);
-            if around.is_none() {
-                torch::calls(session.generation, stack);
+        let position = thread.kept.get();
+        let likely = |number: u16| {
+            let (kept, frames, words) = stacks.as_ref()?.find(number, circumstances)?;
+            let is_it = python.map_or(frames.is_empty(), |python| has_frames(python, frames));
+            is_it.then_some(Expected { of: (number, kept), start: &kept.start, words })
+        };
+        let expected = likely(position.expected());
+        let second = || likely(stacks.as_ref()?.second(position));
+        let hash = match native {
+            Some(native) => native.hash(session, expected, second, walk.as_deref_mut()).map(Some),
+            None => expected.or_else(second).map_or(Ok(None), |expected| Err(expected.of)),
+        };
+        let hash = match hash {
+            Ok(hash) => hash,
+            Err((number, kept)) => {
+                let stack = kept.met();
+                if let Some(stacks) = &mut stacks {
+                    thread.kept.set(stacks.come_to(number, position));
+                }
+                if around.is_none() {
+                    torch::calls(session.generation, stack);
+                }
+                return (stack, works);
             }
-            return (stack, works);
-        }
+        };
         let (mut of_python, mut is_read) = (0, true);
         if let Some((runtime, state)) = python {
             match fingerprint_inside(&memory, &runtime.layout, &runtime.types, (state, outer), &thread.ends) {
@@ -302,50 +299,34 @@ impl Stacks {
             }
         }
         let beside = Beside { native: native.zip(hash), around: around.as_ref(), operators };
-        let stack = match beside.with(of_python) {
-            0 => 0,
-            fingerprint => {
-                let stack = match self.recent.get(fingerprint, &mut position) {
-                    Some(id) => id,
-                    None => {
-                        let (id, is_cached) =
-                            self.not_recent(session, &beside, python, fingerprint, &mut position);
-                        is_read &= is_cached;
-                        id
-                    }
-                };
-                thread.recent.set(position);
-                stack
-            }
+        let found = match beside.with(of_python) {
+            0 => Cached::NONE,
+            fingerprint => match self.recent.get(fingerprint) {
+                Some(found) => found,
+                None => self.not_recent(session, &beside, python, fingerprint),
+            },
         };
+        let stack = found.stack;
         if around.is_none() && stack != 0 {
             torch::calls(session.generation, stack);
         }
-        if stack != 0
-            && is_read
+        if is_read
             && let Some(stacks) = stacks
             && let Some(walk) = match (native, &walk) {
                 (None, _) => Some(Default::default()),
                 (Some(_), walk) => walk.as_ref().and_then(|last| last.words()),
             }
         {
-            keep(stacks, (entry, position), circumstances, (stack, python, walk));
+            keep(thread, stacks, circumstances, (found, python, walk));
         }
         (stack, works)
     }
 
-    /// The stack of a fingerprint that is not in the cache, and whether it was put there: not if it could not
-    /// be read, or has no id.
+    /// The stack of a fingerprint that is not in the cache. It is put there, unless it could not be read, or
+    /// has no id.
     #[cold]
     #[inline(never)]
-    fn not_recent(
-        &self,
-        session: &Session,
-        beside: &Beside,
-        python: Python<'_>,
-        fingerprint: u64,
-        position: &mut CachePosition,
-    ) -> (u32, bool) {
+    fn not_recent(&self, session: &Session, beside: &Beside, python: Python<'_>, fingerprint: u64) -> Cached {
         let hash = python.map_or(Ok(0), |(runtime, state)| {
             // SAFETY: as in `of_parts`.
             let memory = unsafe { Own::new() };
@@ -368,11 +349,8 @@ impl Stacks {
         };
         // SYNC: the stack's code objects are known by now, so from here on no end of one goes uncounted. A
         // stack that could not be read is not cached: each attempt is counted.
-        let is_cached = stack != 0 && hash.is_ok();
-        if is_cached {
-            self.recent.put(fingerprint, stack, position);
-        }
-        (stack, is_cached)
+        let cached = (stack != 0 && hash.is_ok()).then(|| self.recent.put(fingerprint, stack)).flatten();
+        cached.unwrap_or(Cached { stack, ..Cached::NONE })
     }
 
     /// The calling thread's position in its frames, and its active span.
@@ -554,17 +532,21 @@ impl Beside<'_> {
     }
 }
 
-/// Keeps a stack that was found for the entry that was expected, if that is the one that the thread has come
-/// to, and if its Python frames can be recognised.
+/// Whether the thread of that Python state, the calling one, has these frames.
+#[inline(always)]
+fn has_frames((runtime, state): (&Runtime, u64), frames: &[ReadWord]) -> bool {
+    // SAFETY: as in `Stacks::of_parts`.
+    known_chain::is(&unsafe { Own::new() }, &runtime.layout, state, frames)
+}
+
+/// Keeps a stack that the thread has, if it is in the cache and its Python frames can be recognised.
 fn keep(
+    thread: &StackSlot,
     stacks: &mut KeptStacks,
-    (expected, position): (u32, CachePosition),
     circumstances: Circumstances,
-    (stack, python, walk): (u32, Python<'_>, (&[ReadWord], NativeStart)),
+    (found, python, walk): (Cached, Python<'_>, (&[ReadWord], NativeStart)),
 ) {
-    if position.last() != expected
-        || python.is_some_and(|(runtime, _)| !known_chain::can_be_known(&runtime.layout))
-    {
+    if found.entry == 0 || python.is_some_and(|(runtime, _)| !known_chain::can_be_known(&runtime.layout)) {
         return;
     }
     let write = |into: &mut [ReadWord]| match python {
@@ -572,7 +554,7 @@ fn keep(
         Some((runtime, state)) => known_chain::write(&unsafe { Own::new() }, &runtime.layout, state, into),
         None => Some(0),
     };
-    stacks.keep(expected, stack, circumstances, write, walk);
+    thread.kept.set(stacks.keep(thread.kept.get(), found, circumstances, write, walk));
 }
 
 /// The number of a stack inside a backward pass; `own` is the number of the thread's own frames.

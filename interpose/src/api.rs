@@ -120,6 +120,8 @@ macro_rules! hooks {
         /// unchanged.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
+        // One section for what launches run through: fewer pages, which the processor has to find.
+        #[unsafe(link_section = ".text.hot.hooks")]
         pub unsafe extern "C-unwind" fn $symbol($($arg: $type),*) -> Status {
             paused_launch::hook!(
                 size_of::<Entry>() * Index::$symbol as usize,
@@ -160,6 +162,7 @@ macro_rules! hooks {
             /// # Safety
             /// The same as for the driver's function of that name.
             #[inline(never)]
+            #[unsafe(link_section = ".text.hot.hooks")]
             pub unsafe extern "C-unwind" fn in_full($($arg: $type),*) -> Status {
                 let entry = hooks!(@entry_of $symbol);
                 let original = originals::of(entry);

@@ -63,10 +63,14 @@ mod tests {
 
     #[test]
     fn mapped_bytes_count() {
-        let before = used().unwrap();
-        let memory = vec![1u8; 64 << 20];
-        let after = used().unwrap();
-        assert!((0..2).all(|kind| after[kind] >= before[kind] + (60 << 20)), "{before:?} {after:?}");
-        drop(memory);
+        let counts = || {
+            let before = used().unwrap();
+            let memory = vec![1u8; 64 << 20];
+            let after = used().unwrap();
+            drop(memory);
+            (0..2).all(|kind| after[kind] >= before[kind] + (60 << 20))
+        };
+        // Another test may unmap as much meanwhile.
+        assert!((0..50).any(|_| counts()));
     }
 }

@@ -51,6 +51,12 @@ pub fn now_if(is_read: bool) -> u64 {
     if has_counter() {
         return counter_if(is_read);
     }
+    without_counter_if(is_read)
+}
+
+#[cold]
+#[inline(never)]
+fn without_counter_if(is_read: bool) -> u64 {
     if is_read { without_counter() } else { 0 }
 }
 

@@ -76,6 +76,14 @@ fn here() -> Registers {
     Registers { pc: 0, sp: 0, bp: 0 }
 }
 
+/// Frames that a thread may have: those of the walk that began there and read these words.
+#[derive(Clone, Copy)]
+pub struct Expected<'e, Of> {
+    pub of: Of,
+    pub start: &'e NativeStart,
+    pub words: &'e [ReadWord],
+}
+
 impl Native {
     pub fn new() -> Option<Native> {
         Some(Native { rules: Rules::new()?, images: Images::new()? })
@@ -89,23 +97,25 @@ impl Native {
     }
 
     /// A hash of the calling thread's frames, never 0: the same one with and without the thread's last walk,
-    /// which makes it faster. `None` if they are as expected.
+    /// which makes it faster. If they are the expected ones, or those that `second` says, what these are of.
     #[inline(never)]
-    pub fn hash(
+    pub fn hash<'e, Of>(
         &self,
         session: &impl Define,
-        expected: Option<(NativeStart, &[ReadWord])>,
+        expected: Option<Expected<'e, Of>>,
+        second: impl FnOnce() -> Option<Expected<'e, Of>>,
         last: Option<&mut LastNativeWalk>,
-    ) -> Option<u64> {
+    ) -> Result<u64, Of> {
         let from = here();
         let libraries = surroundings::epoch();
-        if expected.is_some_and(|(start, words)| start.leads_by(words, from, libraries)) {
-            return None;
+        let is_it = |expected: &Expected<'e, Of>| expected.start.leads_by(expected.words, from, libraries);
+        if let Some(expected) = expected.filter(is_it).or_else(|| second().filter(is_it)) {
+            return Err(expected.of);
         }
         let epoch = Rules::epoch_of(libraries);
         let rule = |pc: u64| self.rule(session, pc, epoch);
         let kept = last.and_then(|last| last.sum(from, libraries, rule));
-        Some(match kept {
+        Ok(match kept {
             Some((sum, end)) => fold(sum, end as u64).max(1),
             None => self.hash_of_all(session, from),
         })

@@ -5,12 +5,13 @@ use core::ffi::{c_int, c_void};
 use core::hint::black_box;
 
 use super::bounds::tests::learn_in_a_thread;
-use super::frames::{FrameBuffer, Native, NativeFrame};
-use super::last_walk::LastNativeWalk;
+use super::frames::{Expected, FrameBuffer, Native, NativeFrame};
+use super::last_walk::{LastNativeWalk, NativeStart};
 use super::rule::OWN;
 use super::surroundings;
 use super::walk::{End, FRAMES_MAX};
 use crate::python::code::Define;
+use crate::read_word::ReadWord;
 
 unsafe extern "C" {
     fn backtrace(buffer: *mut *mut c_void, size: c_int) -> c_int;
@@ -90,9 +91,34 @@ fn compare() {
         assert!(buffer[0].flags & OWN != 0 && !buffer[0].is_shown());
         let last = &mut **compared.last.borrow_mut();
         let (native, images) = (&compared.native, &compared.images);
-        let [plain, first, second] =
-            [false, true, true].map(|with| native.hash(images, None, with.then_some(&mut *last)));
-        assert_eq!([first, second], [plain; 2], "{end:?}");
+        let (mut words, mut start) = (Vec::new(), NativeStart::NONE);
+        let mut plain = 0;
+        // All of them come from the same place.
+        for turn in 0..7 {
+            let others: Vec<ReadWord> =
+                words.iter().map(|read: &ReadWord| ReadWord { word: read.word + 1, ..*read }).collect();
+            let right = Some(Expected { of: 1, start: &start, words: &words });
+            let wrong = Some(Expected { of: 2, start: &start, words: &others });
+            let (expected, second, has_last) = match turn {
+                0 => (None, None, false),
+                1 | 2 => (None, None, true),
+                3 => (right, wrong, false),
+                4 => (wrong, right, false),
+                5 => (None, right, false),
+                _ => (wrong, wrong, false),
+            };
+            let hash = native.hash(images, expected, || second, has_last.then_some(&mut *last));
+            match turn {
+                0 => plain = hash.unwrap(),
+                3..6 if !words.is_empty() => assert_eq!(hash, Err(1), "{turn}"),
+                _ => assert_eq!(hash, Ok(plain), "{end:?}, {turn}"),
+            }
+            if turn == 2
+                && let Some((read, from)) = last.words()
+            {
+                (words, start) = (read.to_vec(), from);
+            }
+        }
         // What this function calls differs.
         let kept = last.addresses();
         let alike = kept.iter().zip(&ours_outward).take_while(|(kept, ours)| kept == ours).count();

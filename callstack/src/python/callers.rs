@@ -22,7 +22,6 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use gputrace_producer::memory::prefetch;
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread;
@@ -85,14 +84,6 @@ mod trust {
     pub const ALL: u32 = 2;
     /// Some object had another layout; nothing is read any more.
     pub const BROKEN: u32 = 3;
-}
-
-/// Prefetches what reading a thread's variables begins with.
-#[inline(always)]
-pub fn expect() {
-    prefetch(&TRUST);
-    prefetch(&VARIABLES);
-    tree::expect();
 }
 
 /// Whether the thread of that state, the calling one, may have an active span. A thread that uses neither

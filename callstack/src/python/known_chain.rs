@@ -35,12 +35,18 @@ pub fn write<M: Memory>(memory: &M, layout: &Layout, thread: u64, into: &mut [Re
     Some(count)
 }
 
-/// Whether the thread's frames are these. An address is read only after the chain has led to it, since the
-/// frame that was there may be gone. Not inlined: the loop then has its numbers in registers.
+/// Whether the thread's frames are these; `write` wrote them for that thread. An address is read only after
+/// the chain has led to it, since the frame that was there may be gone. Not inlined: the loop then has its
+/// numbers in registers.
 #[inline(never)]
+// In the section of the launches' hooks, as what calls it.
+#[unsafe(link_section = ".text.hot.hooks")]
 pub fn is<M: Memory>(memory: &M, layout: &Layout, thread: u64, frames: &[ReadWord]) -> bool {
     let (at_instruction, at_previous) = (layout.frame_instruction.into(), layout.frame_previous.into());
-    let mut at = innermost(memory, layout, thread);
+    let mut at = memory.word(thread, layout.thread_frame.into());
+    if layout.cframe_frame != ABSENT {
+        at = at.and_then(|between| memory.word(between, layout.cframe_frame.into()));
+    }
     for frame in frames {
         if at != Some(copied(frame.at)) || memory.word(frame.at, at_instruction) != Some(frame.word) {
             return false;

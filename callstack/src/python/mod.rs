@@ -28,6 +28,7 @@
 //! | `memory` | ways to read: own memory, memory that may be unmapped, an image |
 //! | `layout` | the offsets of each version; a script writes `layout/table.rs` |
 //! | `accessor` | what the interpreter's small functions read |
+//! | `thread_key` | what `pthread_getspecific` reads |
 //! | `walk` | frames, from the innermost out |
 //! | `known_chain` | frames as they were when their stack was found |
 //! | `identity` | distinguishes a code object from a later one at the same address |
@@ -54,6 +55,7 @@ pub mod memory;
 pub mod objects;
 pub mod runtime;
 pub mod stacks;
+mod thread_key;
 pub(crate) mod tree;
 pub mod unicode;
 pub mod walk;

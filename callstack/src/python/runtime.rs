@@ -9,7 +9,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::io::Write as _;
 
-use gputrace_producer::memory::{self, prefetch};
+use gputrace_producer::memory;
 use gputrace_producer::own_static;
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
@@ -19,6 +19,7 @@ use super::check::{self, Verdict};
 use super::layout::{Layout, debug_offsets};
 use super::lives;
 use super::memory::{Checked, Memory, is_plausible};
+use super::thread_key::KnownKey;
 use super::walk::Types;
 use crate::native::surroundings;
 
@@ -52,19 +53,17 @@ pub struct Runtime {
     current_variable: Option<Accessor>,
 }
 
-/// Where a thread's state was found, so that it is found again without calls of the interpreter.
+/// Where a thread's state was found, so that it is found again without calls of the interpreter. Known only
+/// of interpreters that are trusted.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownThread {
     /// The address of what `current` returns on this thread; 0 if that is not known.
     current_at: u64,
-    /// The kept state, and the key below which the interpreter stores it for the thread, counted from 1.
+    /// The kept state, and the key under which the interpreter stores it for the thread.
     kept: u64,
-    key: u32,
+    key: KnownKey,
     is_searched: bool,
 }
-
-/// glibc has so many keys.
-const KEYS_MAX: u32 = 1024;
 
 mod verdict {
     pub const OPEN: u32 = 0;
@@ -105,15 +104,15 @@ pub fn of_this_thread(session: &Session) -> Option<(&'static Runtime, u64)> {
     (state != 0 && runtime.is_trusted(session, state)).then_some((runtime, state))
 }
 
-/// The same, where the thread's state is probably known.
+/// The same, where the thread's state is probably known, and frames are asked for.
 #[inline(always)]
 pub fn of_known_thread(session: &Session, known: &Cell<KnownThread>) -> Option<(&'static Runtime, u64)> {
-    if !session.hook_state().has_python() {
-        return None;
-    }
     let runtime = current()?;
-    let state = runtime.state_of(known);
-    (state != 0 && runtime.is_trusted(session, state)).then_some((runtime, state))
+    let state = match runtime.known_state(&known.get()) {
+        Some(state) => state,
+        None => runtime.search_state(session, known),
+    };
+    (state != 0).then_some((runtime, state))
 }
 
 /// Searches for an interpreter; `symbol` looks up an exported symbol in everything that is mapped.
@@ -215,13 +214,6 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
 }
 
 impl Runtime {
-    /// Prefetches what a stack needs, down to the interpreter's functions: nothing else may call them.
-    #[inline(always)]
-    pub fn expect(&self) {
-        prefetch(self);
-        prefetch(&self.layout);
-    }
-
     /// The calling thread's state; 0 if it has none, and once the interpreter ends.
     #[inline(always)]
     pub fn thread_state(&self) -> u64 {
@@ -245,45 +237,39 @@ impl Runtime {
         }
     }
 
-    /// As [`thread_state`](Runtime::thread_state).
+    /// What [`thread_state`](Runtime::thread_state) returns, unless it must be asked.
     #[inline(always)]
-    fn state_of(&self, known: &Cell<KnownThread>) -> u64 {
-        let thread = known.get();
-        if self.layout.minor < OWN_CURRENT_SINCE || thread.current_at == 0 && thread.is_searched {
-            return self.thread_state();
-        }
+    fn known_state(&self, thread: &KnownThread) -> Option<u64> {
         if thread.current_at == 0 {
-            return self.search_state(known);
+            return None;
         }
         // SAFETY: `search_state` found the addresses: the interpreter's static, and its thread-local of this
-        // thread. The interpreter's library stays mapped. glibc's function takes any key.
-        unsafe {
-            if (*(self.initialized_at as *const AtomicU32)).load(Ordering::Relaxed) == 0 {
-                return 0;
-            }
-            let current = (*(thread.current_at as *const AtomicU64)).load(Ordering::Relaxed);
-            if current != 0 {
-                return current;
-            }
-            // The key's value is compared, because the interpreter may have deleted the key since.
-            let key = thread.key.wrapping_sub(1);
-            if thread.kept != 0 && thread.key != 0 && libc::pthread_getspecific(key) as u64 == thread.kept {
-                return thread.kept;
-            }
-        }
-        self.search_state(known)
+        // thread. The interpreter's library stays mapped.
+        let (is_initialized, current) = unsafe {
+            (
+                (*(self.initialized_at as *const AtomicU32)).load(Ordering::Relaxed) != 0,
+                (*(thread.current_at as *const AtomicU64)).load(Ordering::Relaxed),
+            )
+        };
+        let is_kept = || thread.key.holds(thread.kept);
+        let state = if current != 0 { Some(current) } else { is_kept().then_some(thread.kept) };
+        state.filter(|_| is_initialized)
     }
 
-    /// Asks the interpreter, and finds out where its answers are.
+    /// Asks the interpreter, and finds out where its answers are. 0 as of `thread_state`, or if the
+    /// interpreter is not trusted.
     #[cold]
     #[inline(never)]
-    fn search_state(&self, known: &Cell<KnownThread>) -> u64 {
+    fn search_state(&self, session: &Session, known: &Cell<KnownThread>) -> u64 {
         let _errno = KeepErrno::new();
         let state = self.thread_state();
-        if state == 0 {
-            return state;
+        if state == 0 || !self.is_trusted(session, state) {
+            return 0;
         }
         let mut thread = known.get();
+        if self.layout.minor < OWN_CURRENT_SINCE || thread.current_at == 0 && thread.is_searched {
+            return state;
+        }
         // SAFETY: as in `thread_state`.
         let (current, kept) = unsafe { ((self.current)() as u64, (self.kept)() as u64) };
         if let Some(variable) =
@@ -298,16 +284,8 @@ impl Runtime {
             }
         }
         thread.is_searched = true;
-        if kept != thread.kept {
-            // SAFETY: as in `state_of`.
-            let is_it = |key: &u32| unsafe { libc::pthread_getspecific(*key) } as u64 == kept;
-            let mut keys = (0..KEYS_MAX).filter(is_it);
-            // If another key has the same value, it is not known which one is the interpreter's.
-            thread.key = match (keys.next(), keys.next()) {
-                (Some(key), None) => key + 1,
-                _ => 0,
-            };
-            thread.kept = kept;
+        if kept != thread.kept || thread.key.is_known() && !thread.key.holds(kept) {
+            (thread.kept, thread.key) = (kept, KnownKey::of_value(kept));
         }
         known.set(thread);
         state

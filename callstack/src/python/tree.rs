@@ -5,8 +5,6 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use gputrace_producer::memory::prefetch;
-
 use super::memory::Memory;
 use super::objects::Objects;
 use super::walk::Damaged;
@@ -36,12 +34,6 @@ const NODES: [(Node, &[u8]); 3] = [
 ];
 /// The types of these nodes, once one was met. They are static objects of the interpreter.
 static TYPES: [AtomicU64; NODES.len()] = [const { AtomicU64::new(0) }; NODES.len()];
-
-/// Prefetches what nodes are recognised by.
-#[inline(always)]
-pub fn expect() {
-    prefetch(&TYPES);
-}
 
 #[inline(always)]
 fn node<M: Memory>(objects: &Objects<'_, M>, at: u64) -> Result<Node, Damaged> {

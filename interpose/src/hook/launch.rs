@@ -6,6 +6,8 @@
 //! steps of [`steps`]. Most rare code is inlined too: calling it takes arguments in memory, and more
 //! instructions of each launch.
 
+use core::hint::cold_path;
+
 use gputrace_producer::hook_state::{Recording, Timing};
 use gputrace_producer::session;
 use gputrace_producer::{clock, thread};
@@ -44,10 +46,11 @@ pub fn around(entry: &'static Entry, without_session: WithoutSession, launch: im
                 return plain(hook, tables, launch);
             }
             if hook.state.only_counts_launches() {
+                cold_path();
                 return counted(hook, tables, launch);
             }
         }
-        rare();
+        cold_path();
         let (at, status) = steps::call(hook, launch);
         finish(hook, at, status, launch)
     })
@@ -58,10 +61,6 @@ fn launched(hook: Hook, launch: impl LaunchCall) -> Launched {
     let (function, stream) = launch.launched();
     Launched { function, stream, per_thread: hook.entry.per_thread }
 }
-
-/// Tells the compiler that what follows is rare.
-#[cold]
-fn rare() {}
 
 /// Records a launch that is not like the last ones.
 #[inline(always)]
@@ -92,7 +91,7 @@ fn plain(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status
     let Hook { session, slot, entry, state, .. } = hook;
     let bucket = tables.bucket_of(slot, launched(hook, launch));
     bucket.expect();
-    tables.expect_entry(slot, state);
+    tables::expect_entry(slot);
     let start_ticks = clock::now();
     let status = launch.call();
     let duration_ticks = clock::now().wrapping_sub(start_ticks);
@@ -123,7 +122,7 @@ fn plain(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status
         steps::measure(hook, at, SUCCESS, true);
         return SUCCESS;
     }
-    rare();
+    cold_path();
     finish(hook, at, status, launch)
 }
 
@@ -138,7 +137,7 @@ fn counted(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Stat
     let status = launch.call();
     let end_ticks = clock::now_if(is_sampled);
     if status != SUCCESS {
-        rare();
+        cold_path();
         // It is recorded like any other that failed, but has no duration, and its start is when it returned.
         let hook = Hook { is_sampled: false, ..hook };
         let start_ticks = clock::now();

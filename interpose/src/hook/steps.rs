@@ -9,6 +9,8 @@
 //!
 //! Launches of kernels are in [`launch`](super::launch).
 
+use core::hint::cold_path;
+
 use gputrace_callstack::active_span::{self, Works};
 use gputrace_producer::hook_state::{HookState, Recording};
 use gputrace_producer::session::Session;
@@ -98,7 +100,7 @@ pub fn call(hook: Hook, original: impl DriverCall) -> (At, Status) {
     let (recording, ends_range) =
         if state.counts_launches() { capture::of_call(session, entry) } else { (state.recording(), false) };
     if let Some(tables) = tables::of(session) {
-        tables.expect(slot, state);
+        tables.expect(slot);
     }
     let under_way = if state.counts_under_way() {
         under_way::call_begins(slot, fork::generation(), entry)
@@ -146,6 +148,7 @@ pub fn record_described(hook: Hook, context: Context, at: At, description: Descr
 pub fn measure(hook: Hook, at: At, status: Status, is_recorded: bool) {
     let last_ticks = clock::now_if(hook.is_sampled);
     if hook.is_sampled {
+        cold_path();
         let own = last_ticks.wrapping_sub(hook.first_ticks).wrapping_sub(at.duration_ticks);
         hook.cost(own, is_recorded.then_some((at.state, at.duration_ticks)), status);
     }

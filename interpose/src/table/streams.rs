@@ -2,7 +2,6 @@
 
 use core::ffi::c_int;
 
-use gputrace_producer::hook_state::HookState;
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{self, Slot};
@@ -10,7 +9,7 @@ use gputrace_wire::definition::kind;
 
 use crate::symbols::driver::{self, Device, Handle, SUCCESS};
 use crate::table::cuda_slot::CudaSlot;
-use crate::table::tables::Tables;
+use crate::table::tables::{Tables, expect_entry};
 
 /// Called when the thread's current context may have changed. The slot keeps the context as one word: the
 /// low half is its definition, the high half the session's generation.
@@ -21,11 +20,11 @@ pub fn forget_current_context() {
 impl Tables {
     /// Prefetches what the hook of any call reads after the driver returns.
     #[inline(always)]
-    pub fn expect(&self, slot: &Slot, state: HookState) {
+    pub fn expect(&self, slot: &Slot) {
         // The thread's default stream, which most calls use.
         let context = || self.known_current_context(slot).unwrap_or(0);
         self.streams.expect(stream_key(core::ptr::null_mut(), false, context));
-        self.expect_entry(slot, state);
+        expect_entry(slot);
     }
 
     /// The context's definition, with its device's.

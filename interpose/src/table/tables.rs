@@ -9,11 +9,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gputrace_callstack::active_span::Works;
 use gputrace_callstack::native::surroundings;
-use gputrace_callstack::stacks::Stacks;
+use gputrace_callstack::stacks::{self, Stacks};
 use gputrace_callstack::torch::passes::Outside;
 use gputrace_producer::fork;
 use gputrace_producer::handles::{Handles, key_of};
-use gputrace_producer::hook_state::HookState;
 use gputrace_producer::memory;
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
@@ -73,6 +72,15 @@ pub fn of(session: &Session) -> Option<&'static Tables> {
     unsafe { fork::of_process().vendor.load(Ordering::Acquire).cast::<Tables>().as_ref() }
 }
 
+/// Prefetches what the hook of a launch reads after the driver returns, but for its pair. Between two calls
+/// a program touches more memory than a core's caches hold, and each cache miss takes longer than all the
+/// work of the hook.
+#[inline(always)]
+pub fn expect_entry(slot: &Slot) {
+    stacks::expect(slot);
+    slot.expect_entry();
+}
+
 /// Makes the tables of a new session.
 pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tables> {
     let tables = Tables {
@@ -90,7 +98,7 @@ pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tab
         files: Handles::new(MODULE_SLOTS)?,
         lines: Handles::new(MODULE_SLOTS)?,
         lines_bytes: AtomicU64::new(0),
-        stacks: Stacks::new(),
+        stacks: Stacks::new(session.generation),
         pairs: Pairs::new()?,
         graph_number,
         has_records: AtomicU32::new(0),
@@ -125,19 +133,6 @@ impl Tables {
 
     pub fn set_has_records(&self, has: bool) {
         self.has_records.store(u32::from(has), Ordering::Relaxed);
-    }
-
-    /// Prefetches what the hook of a launch reads after the driver returns, but for its pair. Between two
-    /// calls a program touches more memory than a core's caches hold, and each cache miss takes longer than
-    /// all the work of the hook.
-    #[inline(always)]
-    pub fn expect_entry(&self, slot: &Slot, state: HookState) {
-        if !state.records_less()
-            && let Some(stacks) = &self.stacks
-        {
-            stacks.expect(slot, state);
-        }
-        slot.expect_entry();
     }
 
     /// The symbol's definition. It is made at the first call.
