@@ -1,8 +1,6 @@
 //! What is embedded: one row a shared object.
 
 pub struct Artifact {
-    /// The workspace package that makes it.
-    pub package: &'static str,
     /// The file that cargo leaves for it.
     pub built_as: &'static str,
     /// The file name it has when it is extracted.
@@ -12,24 +10,9 @@ pub struct Artifact {
 }
 
 pub const ARTIFACTS: [Artifact; 3] = [
-    Artifact {
-        package: "gputrace-interpose",
-        built_as: "libgputrace.so",
-        name: "libgputrace.so",
-        constant: "LIBGPUTRACE",
-    },
-    Artifact {
-        package: "gputrace-sim-cuda",
-        built_as: "libcuda.so",
-        name: "libcuda.so.1",
-        constant: "SIMULATED_DRIVER",
-    },
-    Artifact {
-        package: "gputrace-sim-cupti",
-        built_as: "libcupti.so",
-        name: "libcupti.so",
-        constant: "SIMULATED_CUPTI",
-    },
+    Artifact { built_as: "libgputrace.so", name: "libgputrace.so", constant: "LIBGPUTRACE" },
+    Artifact { built_as: "libcuda.so", name: "libcuda.so.1", constant: "SIMULATED_DRIVER" },
+    Artifact { built_as: "libcupti.so", name: "libcupti.so", constant: "SIMULATED_CUPTI" },
 ];
 
 /// Folders that the artifacts are made from, besides the workspace's own two files.

@@ -59,18 +59,22 @@ impl StackSlot {
         }
     }
 
-    /// The stacks that the calling thread keeps, of whatever session. The caller has no other reference to
-    /// them.
+    /// The stacks that the calling thread keeps, of whatever session.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ExpectedStacks::content`], whose reference to all of it must not be alive.
     #[inline(always)]
-    pub fn kept_stacks(&self) -> Option<&'static KeptStacks> {
-        // SAFETY: the calling thread's, since a slot is; the caller's guarantee.
+    pub unsafe fn kept_stacks(&self) -> Option<&KeptStacks> {
+        // SAFETY: the thread took it; the caller's guarantee.
         self.expected.get().map(|expected| &unsafe { expected.content() }.stacks)
     }
 
-    /// Prefetches the stack that the calling thread probably has.
+    /// Prefetches the stack that the calling thread probably has. Called by a hook before the driver's call.
     #[inline(always)]
     pub fn expect(&self) {
-        if let Some(stacks) = self.kept_stacks() {
+        // SAFETY: the reference ends here, and the caller has none.
+        if let Some(stacks) = unsafe { self.kept_stacks() } {
             stacks.expect(self.kept.get());
         }
     }

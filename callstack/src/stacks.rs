@@ -173,7 +173,7 @@ impl Stacks {
     /// The same for a stack that has Python frames only and is an expected one or in the cache, as most are;
     /// 0 otherwise. Runs through less code than [`of_parts`](Stacks::of_parts).
     #[inline(never)]
-    // In the section of the launches' hooks, so that a launch runs through few pages.
+    // In the section of the launches' hooks, together with `known_chain::is`.
     #[unsafe(link_section = ".text.hot.hooks")]
     fn of_python(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         let thread = StackSlot::of(slot);
@@ -182,7 +182,9 @@ impl Stacks {
         };
         let circumstances = Circumstances::now(self.generation, state, 0, false);
         let position = thread.kept.get();
-        let stack = match thread.kept_stacks() {
+        // SAFETY: the hook of the calling thread, which has no other reference to its stacks: the one that
+        // `not_expected` takes comes after the last use of this one.
+        let stack = match unsafe { thread.kept_stacks() } {
             Some(stacks)
                 if let Some((kept, frames, _)) = stacks.find(position.expected(), circumstances)
                     && has_frames((runtime, state), frames) =>

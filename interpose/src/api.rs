@@ -120,7 +120,7 @@ macro_rules! hooks {
         /// unchanged.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
-        // One section for what launches run through: fewer pages, which the processor has to find.
+        // One section for what launches run through, so that it lies together.
         #[unsafe(link_section = ".text.hot.hooks")]
         pub unsafe extern "C-unwind" fn $symbol($($arg: $type),*) -> Status {
             paused_launch::hook!(

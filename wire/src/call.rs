@@ -10,6 +10,8 @@
 //! Ids are definition ids; 0 is "undefined". The correlation id joins the call to its device
 //! records; 0 means that there are none.
 
+use core::hint::cold_path;
+
 use crate::cell::{Cell, flag, kind};
 
 /// The unit of a long duration is 2^16 ticks. A wait of a day is reported to within 22 µs of a 3 GHz
@@ -201,6 +203,7 @@ impl Call {
         let (duration, long) = match u32::try_from(self.duration_ticks) {
             Ok(ticks) => (ticks, 0),
             Err(_) => {
+                cold_path();
                 let units = self.duration_ticks >> LONG_DURATION_SHIFT;
                 (u32::try_from(units).unwrap_or(u32::MAX), flag::LONG_DURATION)
             }

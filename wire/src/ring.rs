@@ -25,8 +25,7 @@ use crate::cell::{CELL_WORDS, Cell};
 pub struct Ring<'a> {
     head: &'a AtomicU64,
     tail: &'a AtomicU64,
-    words: &'a [AtomicU64],
-    capacity: u64,
+    slots: &'a [[AtomicU64; CELL_WORDS]],
 }
 
 /// Why a header describes no valid ring.
@@ -40,21 +39,21 @@ impl<'a> Ring<'a> {
         tail: &'a AtomicU64,
         words: &'a [AtomicU64],
     ) -> Result<Self, BadCapacity> {
-        let capacity = (words.len() / CELL_WORDS) as u64;
-        if !capacity.is_power_of_two() || !words.len().is_multiple_of(CELL_WORDS) {
+        let (slots, rest) = words.as_chunks();
+        if !slots.len().is_power_of_two() || !rest.is_empty() {
             return Err(BadCapacity);
         }
-        Ok(Ring { head, tail, words, capacity })
-    }
-
-    pub fn capacity(&self) -> u64 {
-        self.capacity
+        Ok(Ring { head, tail, slots })
     }
 
     #[inline(always)]
-    fn slot(&self, position: u64) -> Option<&'a [AtomicU64]> {
-        let first = (position & (self.capacity - 1)) as usize * CELL_WORDS;
-        self.words.get(first..first + CELL_WORDS)
+    pub fn capacity(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    #[inline(always)]
+    fn slot(&self, position: u64) -> Option<&'a [AtomicU64; CELL_WORDS]> {
+        self.slots.get(position as usize & self.slots.len().wrapping_sub(1))
     }
 }
 
@@ -83,13 +82,13 @@ impl<'a> Producer<'a> {
     #[inline(always)]
     pub fn push(&mut self, cells: &[Cell]) -> bool {
         let count = cells.len() as u64;
-        if self.head.wrapping_sub(self.tail).saturating_add(count) > self.ring.capacity {
+        if self.head.wrapping_sub(self.tail).saturating_add(count) > self.ring.capacity() {
             // SYNC: pairs with the Release store of `tail` in `Consumer::give_back`. Without it
             // the stores below could overtake the consumer's loads of the old cells.
             self.tail = self.ring.tail.load(Ordering::Acquire);
             // A hostile consumer may have stored any value. A tail past head makes this wrap to a huge
             // number, and the entry is dropped; it can do no more harm here.
-            if self.head.wrapping_sub(self.tail).saturating_add(count) > self.ring.capacity {
+            if self.head.wrapping_sub(self.tail).saturating_add(count) > self.ring.capacity() {
                 return false;
             }
         }
@@ -120,7 +119,7 @@ impl<'a> Producer<'a> {
     pub fn has_space(&mut self, cells: u64) -> bool {
         // SYNC: pairs with the Release store of `tail` in `Consumer::give_back`, as in `push`.
         self.tail = self.ring.tail.load(Ordering::Acquire);
-        self.head.wrapping_sub(self.tail).saturating_add(cells) <= self.ring.capacity
+        self.head.wrapping_sub(self.tail).saturating_add(cells) <= self.ring.capacity()
     }
 }
 
@@ -171,7 +170,7 @@ impl<'a> Consumer<'a> {
         let count = head.wrapping_sub(self.position);
         let all = head.wrapping_sub(self.tail);
         // A head between the two would make the first huge.
-        let capacity = self.ring.capacity;
+        let capacity = self.ring.capacity();
         if count > capacity || all > capacity { Err(Damaged { head, tail: self.tail }) } else { Ok(count) }
     }
 

@@ -42,11 +42,6 @@ pub struct NativeStart {
 impl NativeStart {
     pub const NONE: NativeStart = NativeStart { sp: 0, bp: 0, needs_bp: false, epoch: 0 };
 
-    /// Whether a walk from there is like one from `other`, if both read the same words.
-    pub fn is_as(&self, other: &NativeStart) -> bool {
-        NativeStart { bp: other.bp, ..*self } == *other && (self.bp == other.bp || !self.needs_bp)
-    }
-
     /// Whether the thread's native frames are those of the walk that began here and read these words. The
     /// caller makes sure that it was the calling thread's, and that `from` are registers in the function
     /// where it began.

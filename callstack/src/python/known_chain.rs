@@ -45,7 +45,8 @@ pub fn is<M: Memory>(memory: &M, layout: &Layout, thread: u64, frames: &[ReadWor
     let (at_instruction, at_previous) = (layout.frame_instruction.into(), layout.frame_previous.into());
     let mut at = memory.word(thread, layout.thread_frame.into());
     if layout.cframe_frame != ABSENT {
-        at = at.and_then(|between| memory.word(between, layout.cframe_frame.into()));
+        let between = at.filter(|between| memory.may_hold(*between));
+        at = between.and_then(|between| memory.word(between, layout.cframe_frame.into()));
     }
     for frame in frames {
         if at != Some(copied(frame.at)) || memory.word(frame.at, at_instruction) != Some(frame.word) {

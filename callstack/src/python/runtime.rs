@@ -19,7 +19,7 @@ use super::check::{self, Verdict};
 use super::layout::{Layout, debug_offsets};
 use super::lives;
 use super::memory::{Checked, Memory, is_plausible};
-use super::thread_key::KnownKey;
+use super::thread_key::{self, KnownKey};
 use super::walk::Types;
 use crate::native::surroundings;
 
@@ -29,6 +29,10 @@ type Answer = unsafe extern "C" fn() -> c_int;
 /// The first version whose "current thread state" belongs to the calling thread or is null. In earlier
 /// versions it belongs to the thread that holds the GIL.
 const OWN_CURRENT_SINCE: u8 = 12;
+
+/// The first version that may have a thread-local instead of a key, so that another library's key could be
+/// taken for its.
+const KEY_UNTIL: u8 = 14;
 
 /// What each stack needs comes first, in one cache line.
 #[repr(C, align(64))]
@@ -51,6 +55,8 @@ pub struct Runtime {
     pub context_type: u64,
     /// What `current` reads, if that is known.
     current_variable: Option<Accessor>,
+    /// The address of the key that `kept` asks for, if that is known.
+    kept_key: Option<u64>,
 }
 
 /// Where a thread's state was found, so that it is found again without calls of the interpreter. Known only
@@ -197,6 +203,7 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
         context_type,
         initialized_at,
         current_variable: current_names.into_iter().find_map(read),
+        kept_key: thread_key::of_gil_state(&Checked::new(), symbol(c"PyGILState_GetThisThreadState") as u64),
         types: Types { code, text, bytes },
         version,
         // SAFETY: CPython's `int Py_IsInitialized(void)`.
@@ -285,7 +292,11 @@ impl Runtime {
         }
         thread.is_searched = true;
         if kept != thread.kept || thread.key.is_known() && !thread.key.holds(kept) {
-            (thread.kept, thread.key) = (kept, KnownKey::of_value(kept));
+            // Other libraries have keys of their own with the same value.
+            let own = self.kept_key.and_then(|at| Checked::new().half(at, 0));
+            let has_key = own.is_some() || self.layout.minor < KEY_UNTIL;
+            let key = if has_key { KnownKey::of_value(kept, own) } else { KnownKey::default() };
+            (thread.kept, thread.key) = (kept, key);
         }
         known.set(thread);
         state
@@ -314,15 +325,23 @@ impl Runtime {
         }
     }
 
+    /// Whether this thread decided.
+    fn decide(&self, verdict: u32) -> bool {
+        let decided =
+            self.verdict.compare_exchange(verdict::OPEN, verdict, Ordering::Relaxed, Ordering::Relaxed);
+        decided.is_ok()
+    }
+
     #[cold]
     #[inline(never)]
     fn judge(&self, session: &Session, state: u64) -> bool {
         let _errno = KeepErrno::new();
         match check::look(&Checked::new(), &self.layout, &self.types, state, own_thread()) {
             Verdict::Open => false,
+            // If another thread was faster, its verdict holds.
             Verdict::Good(layout) if layout == self.layout => {
-                self.verdict.store(verdict::GOOD, Ordering::Relaxed);
-                true
+                self.decide(verdict::GOOD);
+                self.verdict.load(Ordering::Relaxed) == verdict::GOOD
             }
             // The next call finds the runtime with the confirmed layout.
             Verdict::Good(layout) => {
@@ -330,9 +349,9 @@ impl Runtime {
                 false
             }
             Verdict::Bad => {
-                // Its frames are no longer shown as Python's, so its native frames are.
-                surroundings::interpreter_is_at(0, 0);
-                if self.verdict.swap(verdict::BAD, Ordering::Relaxed) == verdict::OPEN {
+                if self.decide(verdict::BAD) {
+                    // Its frames are no longer shown as Python's, so its native frames are.
+                    surroundings::interpreter_is_at(0, 0);
                     say_unread(session, self.version, b"is not laid out as its version says");
                 }
                 false

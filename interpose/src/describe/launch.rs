@@ -1,6 +1,7 @@
 //! Kernel launches.
 
 use core::ffi::c_uint;
+use core::hint::cold_path;
 
 use cupti_sys::driver::{CUlaunchAttributeID, CUlaunchConfig};
 use gputrace_wire::call::{Detail, Launch};
@@ -35,18 +36,24 @@ fn description(
     stream: Handle,
 ) -> Description {
     let function = cx.function(function);
+    let (grid, block) = sizes(grid, block);
     Description {
         kind: kind::LAUNCH,
         flags: flag::ASYNC,
         stream: On::Stream(stream),
-        detail: Detail::Launch(Launch {
-            function,
-            grid,
-            block: block.map(|size| size.min(0xffff) as u16),
-            cluster,
-            dynamic_shared_bytes: shared,
-        }),
+        detail: Detail::Launch(Launch { function, grid, block, cluster, dynamic_shared_bytes: shared }),
     }
+}
+
+/// The sizes, as far as an entry has room for them. No launch that works has larger ones, so that all are
+/// compared at once.
+#[inline(always)]
+fn sizes(grid: [c_uint; 3], block: [c_uint; 3]) -> ([u32; 3], [u16; 3]) {
+    if (grid[1] | grid[2] | block[0] | block[1]) > 0xffff || block[2] > 0xff {
+        cold_path();
+        return (grid, block.map(|size| size.min(0xffff) as u16));
+    }
+    ([grid[0], grid[1] & 0xffff, grid[2] & 0xffff], [block[0] as u16, block[1] as u16, block[2] as u8 as u16])
 }
 
 pub fn kernel_ex(cx: &Context, config: *const CUlaunchConfig, function: Handle) -> Description {
