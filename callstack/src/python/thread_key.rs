@@ -5,6 +5,9 @@
 //! key's life, and the numbers of all keys' lives in one table. A value counts if both numbers are equal. The
 //! table's address is in the function's code, and is confirmed by the life of a key made for that. A key
 //! that cannot be read in this way is asked for by the function.
+//!
+//! PyTorch's extension modules keep the thread's Python state under a key of their own, so that the
+//! interpreter's key is not known by its value alone. It is where the interpreter's function takes it from.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -117,9 +120,27 @@ fn find_table(memory: &impl Memory) -> Option<u64> {
     before.filter(|before| before % 2 == 1 && number() == Some(before + 1)).map(|_| table)
 }
 
-/// The key that CPython's `PyGILState_GetThisThreadState` asks for. Compilers write it in two forms.
+/// The address of the key that CPython's `PyGILState_GetThisThreadState` asks for, in the forms that
+/// compilers write it in.
 pub fn of_gil_state(memory: &impl Memory, function: u64) -> Option<u64> {
     let code = code(memory, function)?;
+    // The argument of the first call: a Py_tss_t, which is whether it is initialized, and the key.
+    let argument = |at: usize| {
+        let next = code.get(at + 4..)?;
+        // mov rbp, rsp
+        let next = next.strip_prefix(&[0x48, 0x89, 0xe5]).unwrap_or(next);
+        (next.first() == Some(&0xe8)).then_some(at)
+    };
+    if let Some(at) = code.iter().position(|byte| *byte == 0xbf).and_then(|at| argument(at + 1)) {
+        // mov edi, address: a program at a fixed address.
+        let address = u32::from_le_bytes(code.get(at..at + 4)?.try_into().ok()?);
+        return Some(u64::from(address) + 4);
+    }
+    let lea = code.windows(3).position(|bytes| bytes == [0x48, 0x8d, 0x3d]);
+    if let Some(at) = lea.and_then(|at| argument(at + 3)) {
+        // lea rdi, [address]
+        return relative(&code, function, at).map(|address| address + 4);
+    }
     if let Some(at) = code.windows(7).position(|bytes| matches!(bytes, [0x8b, 0x3d, .., 0xe9])) {
         // mov edi, [key]; jmp pthread_getspecific
         return relative(&code, function, at + 2);
@@ -129,7 +150,6 @@ pub fn of_gil_state(memory: &impl Memory, function: u64) -> Option<u64> {
     let runtime = memory.word(relative(&code, function, 3)?, 0)?;
     let rest = rest.get(4..)?.strip_prefix(&[0x53, 0x48, 0x8d, 0x98])?;
     let offset = u32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
-    // A Py_tss_t: whether it is initialized, and the key.
     Some(runtime + u64::from(offset) + 4)
 }
 
@@ -245,6 +265,20 @@ mod tests {
             0, 0, 0xe9, 0xa7, 0x8a, 0xf2, 0xff,
         ];
         assert_eq!(key_of(&debian), Some(START + 20 + 0x100));
+        // Ubuntu's: endbr64; push rbp; mov edi, 0xb369c8; mov rbp, rsp; call PyThread_tss_is_created; …
+        let ubuntu = [
+            0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0xbf, 0xc8, 0x69, 0xb3, 0, 0x48, 0x89, 0xe5, 0xe8, 0x2e, 0x82, 0,
+            0, 0x85, 0xc0, 0x0f, 0x84, 0xab, 0xa5, 0xea, 0xff, 0xbf, 0xc8, 0x69, 0xb3, 0, 0x5d, 0xe9, 0x2b,
+        ];
+        assert_eq!(key_of(&ubuntu), Some(0xb3_69c8 + 4));
+        // The same in a library: lea rdi, [rip + 0x100].
+        let library = [0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x8d, 0x3d, 0, 1, 0, 0, 0x48, 0x89, 0xe5, 0xe8];
+        assert_eq!(key_of(&library), Some(START + 12 + 0x100 + 4));
+        for changed in [5, 10, 13] {
+            let mut other = ubuntu;
+            other[changed] ^= 0x40;
+            assert_eq!(key_of(&other), None, "{changed}");
+        }
         assert_eq!(key_of(&[0x31, 0xc0, 0xc3]), None);
         assert_eq!(key_of(&own[..8]), None);
     }
