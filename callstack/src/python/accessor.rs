@@ -62,10 +62,45 @@ pub fn read<M: Memory>(memory: &M, function: u64) -> Option<Accessor> {
     code.returns().then(base).flatten().map(|base| Accessor::Static(base.wrapping_add(offset)))
 }
 
+/// The address of the key that `PyGILState_GetThisThreadState` at that address asks for; `None` if it has
+/// another form.
+pub fn read_key<M: Memory>(memory: &M, function: u64) -> Option<u64> {
+    let mut bytes = [0; CODE_BYTES];
+    memory.read(function, 0, &mut bytes).then_some(())?;
+    let mut code = Code { bytes: &bytes, at: function };
+    if code.skip(&[0x48, 0x83, 0x3d]) {
+        // cmp qword ptr [is_created], 0; je …; mov edi, [key]; jmp pthread_getspecific
+        code.take::<5>()?;
+        code.skip(&[0x0f, 0x84]).then_some(())?;
+        code.offset()?;
+        code.skip(&[0x8b, 0x3d]).then_some(())?;
+        let key = code.relative()?;
+        return code.skip(&[0xe9]).then_some(key);
+    }
+    // The address of a Py_tss_t, which is whether it is initialized, and the key.
+    let pair = if code.skip(&[0x48, 0x8b, 0x05]) {
+        // mov rax, [runtime]; push rbx; lea rbx, [rax + offset]
+        let runtime = memory.word(code.relative()?, 0)?;
+        code.skip(&[0x53, 0x48, 0x8d, 0x98]).then_some(())?;
+        runtime.wrapping_add(code.offset()?)
+    } else {
+        // A mark for indirect calls; push rbp; mov edi, address, or lea rdi, [address]; mov rbp, rsp; call …
+        code.skip(&[0xf3, 0x0f, 0x1e, 0xfa]);
+        code.skip(&[0x55]);
+        let pair = match code.skip(&[0xbf]) {
+            true => u32::from_le_bytes(code.take()?).into(),
+            false => code.skip(&[0x48, 0x8d, 0x3d]).then(|| code.relative()).flatten()?,
+        };
+        code.skip(&[0x48, 0x89, 0xe5]);
+        code.skip(&[0xe8]).then_some(pair)?
+    };
+    Some(pair.wrapping_add(4))
+}
+
 /// Instructions, and the address of the first.
-struct Code<'b> {
-    bytes: &'b [u8],
-    at: u64,
+pub(super) struct Code<'b> {
+    pub bytes: &'b [u8],
+    pub at: u64,
 }
 
 impl Code<'_> {
@@ -87,7 +122,7 @@ impl Code<'_> {
     }
 
     /// An address given from the next instruction on.
-    fn relative(&mut self) -> Option<u64> {
+    pub fn relative(&mut self) -> Option<u64> {
         let offset = self.offset()?;
         Some(self.at.wrapping_add(offset))
     }
@@ -189,6 +224,41 @@ mod tests {
         }
         // PyGILState_GetThisThreadState.
         assert_eq!(read(&[0x48, 0x8b, 0x05, 0, 1, 0, 0, 0x53, 0x48, 0x8d, 0x98], 0x7000), None);
+    }
+
+    #[test]
+    fn forms_of_the_function_that_asks_for_a_key() {
+        let key_of = |code: &[u8]| {
+            let mut bytes = vec![0xcc; 0x200];
+            bytes[..code.len()].copy_from_slice(code);
+            bytes[0x107..0x10f].copy_from_slice(&0x7000u64.to_le_bytes());
+            read_key(&ProcessImage { start: START, bytes: &bytes }, START)
+        };
+        // CPython's own builds: mov rax, [rip + 0x100]; push rbx; lea rbx, [rax + 0x608].
+        let own = [0x48, 0x8b, 0x05, 0, 1, 0, 0, 0x53, 0x48, 0x8d, 0x98, 8, 6, 0, 0, 0x48, 0x89, 0xdf];
+        assert_eq!(key_of(&own), Some(0x7000 + 0x608 + 4));
+        // Debian's: cmp qword [created], 0; je …; mov edi, [rip + 0x100]; jmp pthread_getspecific.
+        let debian = [
+            0x48, 0x83, 0x3d, 0x50, 0x3d, 0x56, 0, 0, 0x0f, 0x84, 0x1f, 0xc8, 0xf2, 0xff, 0x8b, 0x3d, 0, 1,
+            0, 0, 0xe9, 0xa7, 0x8a, 0xf2, 0xff,
+        ];
+        assert_eq!(key_of(&debian), Some(START + 20 + 0x100));
+        // Ubuntu's: endbr64; push rbp; mov edi, 0xb369c8; mov rbp, rsp; call PyThread_tss_is_created; …
+        let ubuntu = [
+            0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0xbf, 0xc8, 0x69, 0xb3, 0, 0x48, 0x89, 0xe5, 0xe8, 0x2e, 0x82, 0,
+            0, 0x85, 0xc0, 0x0f, 0x84, 0xab, 0xa5, 0xea, 0xff, 0xbf, 0xc8, 0x69, 0xb3, 0, 0x5d, 0xe9, 0x2b,
+        ];
+        assert_eq!(key_of(&ubuntu), Some(0xb3_69c8 + 4));
+        // The same in a library: lea rdi, [rip + 0x100].
+        let library = [0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x8d, 0x3d, 0, 1, 0, 0, 0x48, 0x89, 0xe5, 0xe8];
+        assert_eq!(key_of(&library), Some(START + 12 + 0x100 + 4));
+        for changed in [5, 10, 13] {
+            let mut other = ubuntu;
+            other[changed] ^= 0x40;
+            assert_eq!(key_of(&other), None, "{changed}");
+        }
+        assert_eq!(key_of(&[0x31, 0xc0, 0xc3]), None);
+        assert_eq!(key_of(&own[..8]), None);
     }
 
     #[test]

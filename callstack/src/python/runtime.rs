@@ -19,7 +19,7 @@ use super::check::{self, Verdict};
 use super::layout::{Layout, debug_offsets};
 use super::lives;
 use super::memory::{Checked, Memory, is_plausible};
-use super::thread_key::{self, KnownKey};
+use super::thread_key::KnownKey;
 use super::walk::Types;
 use crate::native::surroundings;
 
@@ -203,7 +203,7 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
         context_type,
         initialized_at,
         current_variable: current_names.into_iter().find_map(read),
-        kept_key: thread_key::of_gil_state(&Checked::new(), symbol(c"PyGILState_GetThisThreadState") as u64),
+        kept_key: accessor::read_key(&Checked::new(), symbol(c"PyGILState_GetThisThreadState") as u64),
         types: Types { code, text, bytes },
         version,
         // SAFETY: CPython's `int Py_IsInitialized(void)`.

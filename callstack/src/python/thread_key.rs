@@ -11,6 +11,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::accessor::Code;
 use super::memory::{Checked, Memory, is_plausible};
 
 /// The keys whose values are in the descriptor.
@@ -20,7 +21,7 @@ const KEYS: u32 = 1024;
 /// The distance from the thread's descriptor to its first value's pair, in all of glibc's versions.
 const FIRST: u64 = 0x310;
 const PAIR_BYTES: u64 = 16;
-/// The bytes of a function that are looked at.
+/// The bytes of the function that are looked at.
 const CODE_BYTES: usize = 64;
 
 /// The table's address, once it is confirmed; 1 if it is not known.
@@ -49,7 +50,9 @@ impl KnownKey {
         };
         let Some(key) = key.filter(|_| value != 0) else { return KnownKey::default() };
         let called = KnownKey { key: key + 1, ..KnownKey::default() };
-        let (Some(table), Some(descriptor)) = (table(), descriptor()) else { return called };
+        let Some(table) = table() else { return called };
+        // SAFETY: pthread_self has no preconditions. glibc returns the descriptor's address.
+        let descriptor = unsafe { libc::pthread_self() };
         let at = u64::from(key) * PAIR_BYTES;
         let read = KnownKey { pair: descriptor + FIRST + at, life: table + at, ..called };
         let memory = Checked::new();
@@ -103,10 +106,12 @@ fn table() -> Option<u64> {
 /// The table that the function's code names, if it has the life of a new key, and sees it end.
 fn find_table(memory: &impl Memory) -> Option<u64> {
     let function = libc::pthread_getspecific as *const () as u64;
-    let code = code(memory, function)?;
+    let mut bytes = [0; CODE_BYTES];
+    memory.read(function, 0, &mut bytes).then_some(())?;
     // lea register, [table]
-    let at = code.windows(3).position(|bytes| matches!(bytes, [0x48, 0x8d, mode] if mode & 0xc7 == 5))?;
-    let table = relative(&code, function, at + 3).filter(|table| is_plausible(*table))?;
+    let at = bytes.windows(3).position(|bytes| matches!(bytes, [0x48, 0x8d, mode] if mode & 0xc7 == 5))?;
+    let mut code = Code { bytes: bytes.get(at + 3..)?, at: function + at as u64 + 3 };
+    let table = code.relative().filter(|table| is_plausible(*table))?;
     let mut key = 0;
     // SAFETY: memory for the key; without a destructor.
     if unsafe { libc::pthread_key_create(&raw mut key, None) } != 0 {
@@ -120,70 +125,9 @@ fn find_table(memory: &impl Memory) -> Option<u64> {
     before.filter(|before| before % 2 == 1 && number() > Some(*before)).map(|_| table)
 }
 
-/// The address of the key that CPython's `PyGILState_GetThisThreadState` asks for, in the forms that
-/// compilers write it in.
-pub fn of_gil_state(memory: &impl Memory, function: u64) -> Option<u64> {
-    let code = code(memory, function)?;
-    // The argument of the first call: a Py_tss_t, which is whether it is initialized, and the key.
-    let argument = |at: usize| {
-        let next = code.get(at + 4..)?;
-        // mov rbp, rsp
-        let next = next.strip_prefix(&[0x48, 0x89, 0xe5]).unwrap_or(next);
-        (next.first() == Some(&0xe8)).then_some(at)
-    };
-    if let Some(at) = code.iter().position(|byte| *byte == 0xbf).and_then(|at| argument(at + 1)) {
-        // mov edi, address: a program at a fixed address.
-        let address = u32::from_le_bytes(code.get(at..at + 4)?.try_into().ok()?);
-        return Some(u64::from(address) + 4);
-    }
-    let lea = code.windows(3).position(|bytes| bytes == [0x48, 0x8d, 0x3d]);
-    if let Some(at) = lea.and_then(|at| argument(at + 3)) {
-        // lea rdi, [address]
-        return relative(&code, function, at).map(|address| address + 4);
-    }
-    if let Some(at) = code.windows(7).position(|bytes| matches!(bytes, [0x8b, 0x3d, .., 0xe9])) {
-        // mov edi, [key]; jmp pthread_getspecific
-        return relative(&code, function, at + 2);
-    }
-    // mov rax, [runtime]; push rbx; lea rbx, [rax + offset]
-    let rest = code.strip_prefix(&[0x48, 0x8b, 0x05])?;
-    let runtime = memory.word(relative(&code, function, 3)?, 0)?;
-    let rest = rest.get(4..)?.strip_prefix(&[0x53, 0x48, 0x8d, 0x98])?;
-    let offset = u32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
-    Some(runtime + u64::from(offset) + 4)
-}
-
-fn code(memory: &impl Memory, function: u64) -> Option<[u8; CODE_BYTES]> {
-    let mut code = [0; CODE_BYTES];
-    memory.read(function, 0, &mut code).then_some(code)
-}
-
-/// The address that the four bytes there give, from the next instruction on.
-fn relative(code: &[u8], function: u64, at: usize) -> Option<u64> {
-    let offset = i32::from_le_bytes(code.get(at..at + 4)?.try_into().ok()?);
-    Some((function + at as u64 + 4).wrapping_add_signed(offset.into()))
-}
-
-#[cfg(target_arch = "x86_64")]
-fn descriptor() -> Option<u64> {
-    let descriptor: u64;
-    // SAFETY: the thread pointer, which is stored where it points.
-    unsafe {
-        core::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) descriptor, options(nostack, readonly));
-    }
-    Some(descriptor)
-}
-
-/// Other processors' libraries are not read.
-#[cfg(not(target_arch = "x86_64"))]
-fn descriptor() -> Option<u64> {
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::python::memory::ProcessImage;
 
     /// Which key a new one is depends on those that other tests have.
     static KEYS_ARE_USED: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -249,41 +193,5 @@ mod tests {
         assert!(last >= NEAR_KEYS && known.pair == 0 && known.holds(value) && !known.holds(value + 1));
         keys.into_iter().for_each(delete);
         assert!(!known.holds(value));
-    }
-
-    #[test]
-    fn forms_of_the_interpreter_s_function() {
-        const START: u64 = 0x10_0000;
-        let key_of = |code: &[u8]| {
-            let mut bytes = vec![0xcc; 0x200];
-            bytes[..code.len()].copy_from_slice(code);
-            bytes[0x107..0x10f].copy_from_slice(&0x7000u64.to_le_bytes());
-            of_gil_state(&ProcessImage { start: START, bytes: &bytes }, START)
-        };
-        // CPython's own builds: mov rax, [rip + 0x100]; push rbx; lea rbx, [rax + 0x608].
-        let own = [0x48, 0x8b, 0x05, 0, 1, 0, 0, 0x53, 0x48, 0x8d, 0x98, 8, 6, 0, 0, 0x48, 0x89, 0xdf];
-        assert_eq!(key_of(&own), Some(0x7000 + 0x608 + 4));
-        // Debian's: cmp qword [created], 0; je …; mov edi, [rip + 0x100]; jmp pthread_getspecific.
-        let debian = [
-            0x48, 0x83, 0x3d, 0x50, 0x3d, 0x56, 0, 0, 0x0f, 0x84, 0x1f, 0xc8, 0xf2, 0xff, 0x8b, 0x3d, 0, 1,
-            0, 0, 0xe9, 0xa7, 0x8a, 0xf2, 0xff,
-        ];
-        assert_eq!(key_of(&debian), Some(START + 20 + 0x100));
-        // Ubuntu's: endbr64; push rbp; mov edi, 0xb369c8; mov rbp, rsp; call PyThread_tss_is_created; …
-        let ubuntu = [
-            0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0xbf, 0xc8, 0x69, 0xb3, 0, 0x48, 0x89, 0xe5, 0xe8, 0x2e, 0x82, 0,
-            0, 0x85, 0xc0, 0x0f, 0x84, 0xab, 0xa5, 0xea, 0xff, 0xbf, 0xc8, 0x69, 0xb3, 0, 0x5d, 0xe9, 0x2b,
-        ];
-        assert_eq!(key_of(&ubuntu), Some(0xb3_69c8 + 4));
-        // The same in a library: lea rdi, [rip + 0x100].
-        let library = [0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x8d, 0x3d, 0, 1, 0, 0, 0x48, 0x89, 0xe5, 0xe8];
-        assert_eq!(key_of(&library), Some(START + 12 + 0x100 + 4));
-        for changed in [5, 10, 13] {
-            let mut other = ubuntu;
-            other[changed] ^= 0x40;
-            assert_eq!(key_of(&other), None, "{changed}");
-        }
-        assert_eq!(key_of(&[0x31, 0xc0, 0xc3]), None);
-        assert_eq!(key_of(&own[..8]), None);
     }
 }
