@@ -3,17 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::artifacts::SOURCES;
+use crate::artifacts::{ARTIFACTS, SOURCES};
 use crate::{give_up, variable};
 
 const PROFILE: &str = "embedded";
-
-/// What runs inside of programs is compiled as one unit: a launch's hook then runs through less code. The
-/// simulated device is not, as that changes how many bytes its thread-locals have. With 224 of them,
-/// LeakSanitizer takes the allocator's words before them for the C library's, and fails
-/// (`tests/end_to_end/sanitizers.rs`).
-const COMPILED: [(&str, &[&str]); 2] =
-    [("fat", &["gputrace-interpose"]), ("false", &["gputrace-sim-cuda", "gputrace-sim-cupti"])];
 
 /// Builds the artifacts and returns the folder they lie in.
 pub fn build(root: &Path, out: &Path) -> PathBuf {
@@ -22,15 +15,12 @@ pub fn build(root: &Path, out: &Path) -> PathBuf {
     }
     let target_folder = target_folder(out);
     let (target, host) = (variable("TARGET"), variable("HOST"));
-    for (lto, packages) in COMPILED {
+    for artifact in &ARTIFACTS {
         let mut cargo = Command::new(variable("CARGO"));
         cargo
             .current_dir(root)
-            .args(["build", "--locked", "--profile", PROFILE, "--target-dir"])
+            .args(["build", "--locked", "--profile", PROFILE, "--package", artifact.package, "--target-dir"])
             .arg(&target_folder);
-        for package in packages {
-            cargo.args(["--package", package]);
-        }
         if target != host {
             cargo.args(["--target", &target]);
         }
@@ -39,7 +29,7 @@ pub fn build(root: &Path, out: &Path) -> PathBuf {
                 cargo.env_remove(&name);
             }
         }
-        match cargo.env("CARGO_PROFILE_EMBEDDED_LTO", lto).status() {
+        match cargo.env("CARGO_PROFILE_EMBEDDED_LTO", artifact.lto).status() {
             Ok(status) if status.success() => {}
             Ok(status) => give_up(&format!(
                 "building the libraries to embed failed ({status}); cargo's words are above"
