@@ -1,34 +1,39 @@
 """What a hook costs in a real program, an eager Llama decode, without stacks, with Python's, with native ones: by the hooks' own samples, and as the
 program sees it, in a process of its own by stretches of launches that go past the hook by chance.
 
-With --beside FILE, another gputrace is measured in turn with the one under test, on the same machine.
+With --beside FILE, another gputrace is measured in turn with the one under test, on the same machine. With --only, which may be given several times, only these
+settings or ways, round after round until the section's time is over. The setting `paused` is there if it is asked for: a paused hook reads no clock and records nothing.
 """
 
+import itertools
 import json
 import statistics
 import subprocess
 import time
-from pathlib import Path
 
 from .. import paired
 from ..build import PROGRAMS
 
 SETTINGS = {"without stacks": "none", "python": "python", "native": "python,native"}
+PAUSED = "paused"
 BY_SAMPLES, AS_SEEN = "by samples", "as the program sees it"
 SECONDS = 6
 ROUNDS = 2
 READY_LIMIT_S = 120
+# A round that would begin with less time left is not begun: loading PyTorch, and SECONDS of each process.
+LOADING_S = 30
 
 
 class Measured:
     """A process that is warm and waits for its turn; with a library it measures what the program sees."""
 
-    def __init__(self, bench, name, gputrace, stacks, library):
+    def __init__(self, bench, name, gputrace, setting, library):
         self.folder = bench.scratch / "hook_cost" / name
         self.folder.mkdir(parents=True)
         log = bench.log(name)
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = [gputrace, "run", "--device-times", "off", "--stacks", stacks, "-o", self.folder / "out", "--",
+        recorded = ["--start-paused"] if setting == PAUSED else ["--stacks", SETTINGS[setting]]
+        command = [gputrace, "run", "--device-times", "off", *recorded, "-o", self.folder / "out", "--",
                    bench.python, PROGRAMS / "hook_cost.py", "llama", SECONDS, self.folder, *([library] if library else [])]
         with open(log.with_suffix(".out"), "wb") as out, open(log.with_suffix(".err"), "wb") as err:
             self.child = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=PROGRAMS)
@@ -61,15 +66,24 @@ class Measured:
 def run(bench):
     tools = {"tested": bench.gputrace}
     if bench.beside:
-        tools["beside"] = Path(bench.beside)
+        tools["beside"] = bench.beside
     library = bench.programs.get("hook_bypass")
     if not library:
         bench.row("hook_bypass", "FAIL", "the library was not built")
-    plan = [(setting, way) for setting in SETTINGS for way in (BY_SAMPLES, AS_SEEN) if way == BY_SAMPLES or library]
+    plan = planned(bench.only or (), library)
+    if not plan:
+        bench.row("only", "FAIL", f"choose from {', '.join([*SETTINGS, PAUSED, BY_SAMPLES, AS_SEEN])}")
+        return
     found = {}
-    for of_round in range(1 if bench.quick else ROUNDS):
-        waiting = [(setting, way, tool, Measured(bench, f"{tool}-{setting}-{way}-{of_round}".replace(" ", "-"), tools[tool], SETTINGS[setting], library if way == AS_SEEN else None))
-                   for setting, way in plan for tool in tools]
+    for of_round in itertools.count():
+        processes = [(setting, way, tool) for setting, way in plan for tool in tools if setting != PAUSED or tool == "tested"]
+        if of_round and (not bench.only and of_round == (1 if bench.quick else ROUNDS) or bench.time_left() < LOADING_S + (SECONDS + 1) * len(processes)):
+            return
+        # The first one to run has the others waiting beside it.
+        if of_round % 2:
+            processes.reverse()
+        waiting = [(setting, way, tool, Measured(bench, f"{tool}-{setting}-{way}-{of_round}".replace(" ", "-"), tools[tool], setting, library if way == AS_SEEN else None))
+                   for setting, way, tool in processes]
         until = time.monotonic() + READY_LIMIT_S
         while time.monotonic() < until and not all(one.is_ready() or one.child.poll() is not None for *_, one in waiting):
             time.sleep(0.1)
@@ -82,6 +96,16 @@ def run(bench):
         for setting, way in plan:
             costs = {tool: together(found[setting, way, tool]) for tool in tools if (setting, way, tool) in found}
             bench.row(f"{setting}, {way}, {of_round + 1} of each", "INFO" if costs else "FAIL", compared(costs) or "no figure")
+
+
+def planned(only, library):
+    """(setting, way) of what is measured; nothing if something unknown is asked for."""
+    settings, ways = [*SETTINGS, PAUSED], [BY_SAMPLES, *[AS_SEEN] * bool(library)]
+    if set(only) - {*settings, BY_SAMPLES, AS_SEEN}:
+        return []
+    settings = [name for name in settings if name in only] or list(SETTINGS)
+    ways = [name for name in ways if name in only] or ways
+    return [(setting, way) for setting in settings for way in ways if setting != PAUSED or way == BY_SAMPLES]
 
 
 def together(costs):
