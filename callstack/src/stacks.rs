@@ -19,6 +19,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use gputrace_producer::handles::Handles;
+use gputrace_producer::hook_state::HookState;
 use gputrace_producer::memory::{self, Zeroed};
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
@@ -110,6 +111,24 @@ pub fn expect(slot: &Slot) {
     StackSlot::of(slot).expect();
 }
 
+/// The frames that stacks have now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    Python,
+    /// Native ones or operators, and perhaps Python's.
+    Others,
+}
+
+/// Which frames are asked for; `None` if none are. Reads nothing but what every hook reads of the process.
+#[inline(always)]
+pub fn asked(state: HookState) -> Option<Asked> {
+    if state.has_native() || operators::have_begun() {
+        Some(Asked::Others)
+    } else {
+        state.has_python().then_some(Asked::Python)
+    }
+}
+
 impl Stacks {
     pub fn new(generation: u32) -> Option<Stacks> {
         Some(Stacks {
@@ -155,13 +174,8 @@ impl Stacks {
     /// The calling thread's stack; 0 if it has no frames that are asked for and known. Also returns what is
     /// needed to find the thread's active span.
     #[inline(always)]
-    pub fn of_this_thread(&self, session: &Session, slot: &Slot) -> (u32, Works) {
-        let state = session.hook_state();
-        let has_others = state.has_native() || operators::have_begun();
-        if !(state.has_python() || has_others) {
-            return (0, Works::NOT);
-        }
-        if !has_others
+    pub fn of_this_thread(&self, session: &Session, slot: &Slot, asked: Asked) -> (u32, Works) {
+        if asked == Asked::Python
             && torch::is_never_around()
             && let found @ (1.., _) = self.of_python(session, slot)
         {

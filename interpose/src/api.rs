@@ -148,6 +148,18 @@ macro_rules! hooks {
                     let Call(_, $($arg),*) = self;
                     $description
                 }
+                #[inline(always)]
+                fn otherwise(self) -> Status {
+                    let Call(_, $($arg),*) = self;
+                    // SAFETY: the caller's own arguments.
+                    unsafe { otherwise($($arg),*) }
+                }
+                #[inline(always)]
+                fn not_alike(self) -> Status {
+                    let Call(_, $($arg),*) = self;
+                    // SAFETY: the caller's own arguments.
+                    unsafe { not_alike($($arg),*) }
+                }
             }
 
             /// Called after a launch that came while the session was paused.
@@ -157,6 +169,26 @@ macro_rules! hooks {
             #[cold]
             pub unsafe extern "C-unwind" fn recorded($($arg: $type),*) -> Status {
                 paused_launch::record(hooks!(@entry_of $symbol), Call(core::ptr::null_mut(), $($arg),*))
+            }
+
+            /// Called instead of the driver's function, for a launch that is not plain.
+            ///
+            /// # Safety
+            /// The same as for the driver's function of that name.
+            #[inline(never)]
+            unsafe extern "C-unwind" fn otherwise($($arg: $type),*) -> Status {
+                let entry = hooks!(@entry_of $symbol);
+                launch_steps::otherwise(entry, without_session, Call(originals::of(entry), $($arg),*))
+            }
+
+            /// Called after a launch that was to be plain and is not.
+            ///
+            /// # Safety
+            /// The same as for the driver's function of that name.
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C-unwind" fn not_alike($($arg: $type),*) -> Status {
+                launch_steps::not_alike(hooks!(@entry_of $symbol), Call(core::ptr::null_mut(), $($arg),*))
             }
 
             /// # Safety
@@ -169,7 +201,7 @@ macro_rules! hooks {
                 if original.is_null() {
                     return ERROR_STUB_LIBRARY;
                 }
-                launch_steps::around(entry, without_session, Call(original, $($arg),*))
+                launch_steps::around(entry, Call(original, $($arg),*))
             }
         }
     };

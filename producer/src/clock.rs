@@ -36,22 +36,47 @@ pub fn kind() -> u32 {
 /// The current tick.
 #[inline(always)]
 pub fn now() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    if has_counter() {
-        return counter();
-    }
-    without_counter()
+    Clock::of_process().now()
 }
 
-/// The current tick if `is_read`, else 0. What follows is the same code either way, so that a hook that
-/// is measured finds in the caches what any other hook finds there.
-#[inline(always)]
-pub fn now_if(is_read: bool) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    if has_counter() {
-        return counter_if(is_read);
+/// The clock that the process's ticks are read from, for code that reads it more than once.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    has_counter: bool,
+}
+
+impl Clock {
+    #[inline(always)]
+    pub fn of_process() -> Clock {
+        Clock { has_counter: has_counter() }
     }
-    without_counter_if(is_read)
+
+    /// Whether it is the processor's counter.
+    #[inline(always)]
+    pub fn has_counter(self) -> bool {
+        self.has_counter
+    }
+
+    /// The current tick.
+    #[inline(always)]
+    pub fn now(self) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        if self.has_counter {
+            return counter();
+        }
+        without_counter()
+    }
+
+    /// The current tick if `is_read`, else 0. What follows is the same code either way, so that a hook that
+    /// is measured finds in the caches what any other hook finds there.
+    #[inline(always)]
+    pub fn now_if(self, is_read: bool) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        if self.has_counter {
+            return counter_if(is_read);
+        }
+        without_counter_if(is_read)
+    }
 }
 
 #[cold]
@@ -61,7 +86,6 @@ fn without_counter_if(is_read: bool) -> u64 {
 }
 
 /// Whether ticks are known to be those of the processor's counter.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn has_counter() -> bool {
     fork::of_process().clock_kind.load(Ordering::Relaxed) == tick::INVARIANT_TSC
@@ -75,7 +99,7 @@ pub fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// [`now_if`], likewise.
+/// [`Clock::now_if`], likewise.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn counter_if(is_read: bool) -> u64 {
@@ -225,9 +249,9 @@ mod tests {
     fn clock_that_is_asked_for_is_the_same_one() {
         for _ in 0..2 {
             let before = now();
-            let between = now_if(true);
+            let between = Clock::of_process().now_if(true);
             assert!((before..=now()).contains(&between));
-            assert_eq!(now_if(false), 0);
+            assert_eq!(Clock::of_process().now_if(false), 0);
             kind();
         }
     }

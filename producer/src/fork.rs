@@ -22,7 +22,7 @@
 
 use core::mem::{offset_of, size_of};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::hook_state::HookState;
 use crate::own_static;
@@ -45,12 +45,17 @@ pub struct OfProcess {
     pub vendor: AtomicPtr<()>,
     /// Whether launches are to wait, as the vendor's layer says. Rarely written, as all of this.
     pub vendor_closed: AtomicBool,
+    /// Whether any thread ever began a PyTorch operator, as the layer of stacks says. A forked child knows
+    /// again once an operator begins in it.
+    pub operators_began: AtomicBool,
+    /// How far a thread's slot is from its thread pointer; 0 until a session starts.
+    pub(crate) slot_distance: AtomicIsize,
 }
 
 /// Where in [`PAGE`] the session's [`HookState`] is.
 pub const HOOK_STATE_AT: usize = offset_of!(OfProcess, hook_state);
 
-const _: () = assert!(size_of::<OfProcess>() == PAGE_BYTES && offset_of!(OfProcess, vendor_closed) < 64);
+const _: () = assert!(size_of::<OfProcess>() == PAGE_BYTES && offset_of!(OfProcess, slot_distance) < 64);
 const PAGE_BYTES: usize = 4096;
 
 impl OfProcess {
@@ -70,6 +75,8 @@ pub static PAGE: OfProcess = OfProcess {
     vendor_count: AtomicU32::new(0),
     vendor: AtomicPtr::new(ptr::null_mut()),
     vendor_closed: AtomicBool::new(false),
+    operators_began: AtomicBool::new(false),
+    slot_distance: AtomicIsize::new(0),
 };
 
 /// The most mappings that a process can list for its children in its life: a session's segments, times a few
@@ -109,6 +116,8 @@ extern "C" fn in_child() {
     PAGE.vendor_count.store(0, Ordering::Relaxed);
     PAGE.vendor.store(ptr::null_mut(), Ordering::Relaxed);
     PAGE.vendor_closed.store(false, Ordering::Relaxed);
+    PAGE.operators_began.store(false, Ordering::Relaxed);
+    PAGE.slot_distance.store(0, Ordering::Relaxed);
     let count = COVERED_COUNT.load(Ordering::Acquire);
     for (start, bytes) in COVERED.iter().take(count) {
         cover(start.load(Ordering::Acquire), bytes.load(Ordering::Acquire));

@@ -33,7 +33,7 @@ use crate::hook_state::{HookState, Launches, Recording, Timing};
 use crate::rings::{OwnedRing, RingSums, Rings};
 use crate::segment::{Segment, SegmentPlan};
 use crate::socket::{Received, Socket};
-use crate::{clock, early_calls, fork, loader, memory, stderr, system};
+use crate::{clock, early_calls, fork, loader, memory, slot_memory, stderr, system};
 
 mod state {
     pub const IDLE: u32 = 0;
@@ -146,6 +146,7 @@ pub fn start(
         Ok(session) => {
             let of_process = fork::of_process();
             of_process.hook_state.store(0, Ordering::Relaxed);
+            of_process.slot_distance.store(slot_memory::distance(), Ordering::Relaxed);
             of_process.session.store(core::ptr::from_ref(session).cast_mut().cast(), Ordering::Release);
             before(session);
             fork::set_generation(session.generation);

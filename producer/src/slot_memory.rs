@@ -9,6 +9,9 @@
 //!
 //! The memory is zero in a new thread.
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+use {crate::fork, core::hint::cold_path, core::sync::atomic::Ordering};
+
 /// The memory of each thread, in bytes, and its alignment.
 pub const BYTES: usize = 768;
 pub const ALIGNMENT: usize = 64;
@@ -28,20 +31,50 @@ core::arch::global_asm!(
     alignment = const ALIGNMENT,
 );
 
+/// How far the memory is from the thread pointer: the same in all threads, and never 0.
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[inline(always)]
+pub fn distance() -> isize {
+    let distance: isize;
+    // SAFETY: reads a constant, which the loader wrote.
+    unsafe {
+        core::arch::asm!(
+            "mov {distance}, qword ptr [rip + gputrace_slot@GOTTPOFF]",
+            distance = out(reg) distance,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    distance
+}
+
+/// The memory of the calling thread. Every hook needs it, and reads the distance where it finds all else that
+/// it reads of the process; it is 0 there before the first session, and in a child that was forked while a
+/// hook was under way.
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 #[inline(always)]
 pub fn of_this_thread() -> *const u8 {
+    let distance = match fork::of_process().slot_distance.load(Ordering::Relaxed) {
+        0 => {
+            cold_path();
+            distance()
+        }
+        known => known,
+    };
     let memory: *const u8;
-    // SAFETY: adds a constant, which the loader wrote, to the thread pointer.
+    // SAFETY: adds a constant to the thread pointer.
     unsafe {
         core::arch::asm!(
-            "mov {memory}, qword ptr fs:[0]",
-            "add {memory}, qword ptr [rip + gputrace_slot@GOTTPOFF]",
-            memory = out(reg) memory,
+            "add {memory}, qword ptr fs:[0]",
+            memory = inout(reg) distance => memory,
             options(pure, nomem, nostack),
         );
     }
     memory
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+pub fn distance() -> isize {
+    0
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]

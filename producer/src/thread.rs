@@ -83,8 +83,8 @@ pub struct Slot {
     /// The id of the thread's own definition.
     thread: Shared<u32>,
     waited: WaitedSoFar,
-    /// What the hook under way keeps until its end: the layer above knows what.
-    pub kept: Shared<u64>,
+    /// What the vendor layer keeps of the call under way.
+    pub kept: Area<5>,
     callbacks: Shared<Option<&'static Callbacks>>,
 }
 
@@ -184,7 +184,8 @@ impl Slot {
     /// Prefetches the memory that the thread's next entry will be written to.
     #[inline(always)]
     pub fn expect_entry(&self) {
-        if let Some(header) = self.caught_up_header() {
+        // In a forked child the header may not be mapped, nor the ring. A prefetch does nothing then.
+        if let Some(header) = self.header.get() {
             prefetch_to_write(&header.written);
             // SAFETY: as in `emit`.
             if let Some(next) = unsafe { (*self.ring.get()).assume_init_ref() }.next() {

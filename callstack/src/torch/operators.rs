@@ -7,9 +7,9 @@
 //! the text may be freed later.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
-use gputrace_producer::own_static;
+use gputrace_producer::fork;
 
 use crate::fold::fold;
 
@@ -24,10 +24,6 @@ const STRAYS_MAX: usize = 64;
 static STRAYS: [AtomicU64; STRAYS_MAX] = [const { AtomicU64::new(0) }; STRAYS_MAX];
 #[unsafe(link_section = "gputrace_hot")]
 static STRAY_COUNT: AtomicU32 = AtomicU32::new(0);
-
-/// Whether any thread ever began an operator here. Until then hooks need not look for the thread's.
-#[unsafe(link_section = "gputrace_hot")]
-static ANY_BEGAN: AtomicBool = AtomicBool::new(false);
 
 #[derive(Clone, Copy)]
 struct Operator {
@@ -108,7 +104,7 @@ impl OpenOperators {
 #[inline(always)]
 pub fn begin(record: u64, name: u32, generation: u32) {
     if !have_begun() {
-        ANY_BEGAN.store(true, Ordering::Relaxed);
+        fork::of_process().operators_began.store(true, Ordering::Relaxed);
     }
     OPEN.with(|open| {
         open.forget_strays();
@@ -144,10 +140,10 @@ fn stray(record: u64) {
     STRAY_COUNT.store(count.wrapping_add(1), Ordering::Release);
 }
 
-/// Whether any thread ever began an operator.
+/// Whether any thread ever began an operator. Until then hooks need not look for the thread's.
 #[inline(always)]
 pub fn have_begun() -> bool {
-    own_static!(ANY_BEGAN).load(Ordering::Relaxed)
+    fork::of_process().operators_began.load(Ordering::Relaxed)
 }
 
 /// A hash of the operators that the thread executes; 0 for none.

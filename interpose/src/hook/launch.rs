@@ -3,14 +3,15 @@
 //! Most launches are of one of three kinds: everything about them is recorded, they are only counted, or the
 //! session is paused ([`paused_launch`](super::paused_launch)). Their steps run through few lines of code:
 //! between two launches a program runs through more than a core's caches hold. Any other launch takes the
-//! steps of [`steps`]. Most rare code is inlined too: calling it takes arguments in memory, and more
-//! instructions of each launch.
+//! steps of [`steps`]. What is rare is in functions that get the launch's arguments as the driver's function
+//! does: any other call of them would take all arguments in memory, for which each launch would pay.
 
 use core::hint::cold_path;
 
-use gputrace_producer::hook_state::{Recording, Timing};
-use gputrace_producer::session;
-use gputrace_producer::{clock, thread};
+use gputrace_producer::clock::Clock;
+use gputrace_producer::hook_state::{HookState, Recording, Timing};
+use gputrace_producer::thread::Slot;
+use gputrace_producer::{session, thread};
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::{flag, kind};
 
@@ -21,6 +22,7 @@ use crate::hook::steps::{self, DriverCall, Hook, WithoutSession};
 use crate::symbols::driver::{Handle, SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
+use crate::table::kept_launch::KeptLaunch;
 use crate::table::pairs::Launched;
 use crate::table::tables::{self, Tables};
 
@@ -29,28 +31,35 @@ pub trait LaunchCall: DriverCall {
     /// The kernel and the stream.
     fn launched(self) -> (Handle, Handle);
     fn describe(self, context: &Context) -> Description;
+    /// Calls the function that runs [`otherwise`] of this launch, with its arguments.
+    fn otherwise(self) -> Status;
+    /// The same for [`not_alike`].
+    fn not_alike(self) -> Status;
 }
 
-/// Runs the steps around a launch, whatever becomes of it.
+/// Runs the steps around a launch that was not found to be paused.
 #[inline(always)]
-pub fn around(entry: &'static Entry, without_session: WithoutSession, launch: impl LaunchCall) -> Status {
+pub fn around(entry: &'static Entry, launch: impl LaunchCall) -> Status {
+    thread::with(|slot| plain(slot, entry, launch)).unwrap_or_else(|| {
+        cold_path();
+        launch.otherwise()
+    })
+}
+
+/// Runs the steps around a launch that is not [`plain`].
+#[inline(always)]
+pub fn otherwise(entry: &'static Entry, without_session: WithoutSession, launch: impl LaunchCall) -> Status {
     let Some(session) = session::current() else { return steps::idle(entry, without_session, launch) };
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else { return steps::nested(session, launch) };
         let hook = Hook::begin(session, slot, entry);
-        if !captures::are_any()
+        if hook.state.only_counts_launches()
+            && !captures::are_any()
             && slot.is_caught_up()
             && let Some(tables) = tables::of(session)
         {
-            if hook.state.is_plain() {
-                return plain(hook, tables, launch);
-            }
-            if hook.state.only_counts_launches() {
-                cold_path();
-                return counted(hook, tables, launch);
-            }
+            return counted(hook, tables, launch);
         }
-        cold_path();
         let (at, status) = steps::call(hook, launch);
         finish(hook, at, status, launch)
     })
@@ -82,30 +91,41 @@ pub fn finish(hook: Hook, at: At, status: Status, launch: impl LaunchCall) -> St
 /// The hook's own time until now, less that of the call that was made between the two readings.
 #[inline(always)]
 fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
-    start_ticks.wrapping_sub(hook.first_ticks) + clock::now().wrapping_sub(end_ticks)
+    start_ticks.wrapping_sub(hook.first_ticks) + hook.clock.now().wrapping_sub(end_ticks)
 }
 
-/// The steps around a launch of which all is recorded, outside of captures and windows.
+/// The steps around a launch of which all is recorded, outside of captures and windows. `None`, and nothing
+/// is changed, if it is another one.
 #[inline(always)]
-fn plain(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status {
-    let Hook { session, slot, entry, state, .. } = hook;
-    let bucket = tables.bucket_of(slot, launched(hook, launch));
+fn plain(slot: &Slot, entry: &'static Entry, launch: impl LaunchCall) -> Option<Status> {
+    let session = session::current()?;
+    let state = session.hook_state();
+    let clock = Clock::of_process();
+    if !(state.is_plain() && clock.has_counter() && slot.is_caught_up()) || captures::are_any() {
+        return None;
+    }
+    let tables = tables::of(session)?;
+    let inside = slot.enter()?;
+    let first_ticks = clock.now_if(slot.samples_cost());
+    let cuda = CudaSlot::of(slot);
+    // The driver's call sets it, if CUPTI reports calls.
+    cuda.correlation.set(0);
+    let (function, stream) = launch.launched();
+    let bucket = tables.bucket_of(slot, Launched { function, stream, per_thread: entry.per_thread });
     bucket.expect();
     tables::expect_entry(slot);
-    let start_ticks = clock::now();
+    let start_ticks = clock.now();
     let status = launch.call();
-    let duration_ticks = clock::now().wrapping_sub(start_ticks);
-    let vendor = CudaSlot::of(slot);
-    let correlation = vendor.correlation.get();
-    let at = At { start_ticks, duration_ticks, correlation, state, recording: Recording::On };
+    let duration_ticks = clock.now().wrapping_sub(start_ticks);
     if status == SUCCESS
         && session.hook_state() == state
-        && vendor.node_count.get() == 0
+        && cuda.node_count.get() == 0
         && let Some(pair) = bucket.find()
     {
         let (function, stream) = pair.definitions();
         let description = launch.describe(&Context { session, tables, status, launched: Some(function) });
         let (stack, works) = tables.stack_and_works(session, slot);
+        let correlation = cuda.correlation.get();
         let call = Call {
             kind: kind::LAUNCH,
             flags: flag::ASYNC | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 },
@@ -119,28 +139,59 @@ fn plain(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status
             ..Call::default()
         };
         steps::write(session, slot, works, call);
+        // Asked again: kept, the answer would be in memory during the call.
+        let hook = Hook { session, slot, entry, state, clock, is_sampled: slot.is_sampled(), first_ticks };
+        let at = At { start_ticks, duration_ticks, correlation, state, recording: Recording::On };
         steps::measure(hook, at, SUCCESS, true);
-        return SUCCESS;
+        drop(inside);
+        return Some(SUCCESS);
     }
     cold_path();
-    finish(hook, at, status, launch)
+    let kept = KeptLaunch::of(slot);
+    kept.session.set(Some(session));
+    kept.start_ticks.set(start_ticks);
+    kept.duration_ticks.set(duration_ticks);
+    kept.own_ticks.set(first_ticks);
+    kept.state.set(state.to_word());
+    kept.status.set(status);
+    core::mem::forget(inside);
+    Some(launch.not_alike())
+}
+
+/// Records a launch that was to be [`plain`] and, as it returned, was not like the last ones. Its thread is
+/// still inside of the hook.
+#[inline(always)]
+pub fn not_alike(entry: &'static Entry, launch: impl LaunchCall) -> Status {
+    thread::with(|slot| {
+        let _inside = slot.inside_again();
+        let kept = KeptLaunch::of(slot);
+        let status = kept.status.get();
+        let Some(session) = kept.session.get() else { return status };
+        let (state, clock) = (HookState::from_word(kept.state.get()), Clock::of_process());
+        let (is_sampled, first_ticks) = (slot.is_sampled(), kept.own_ticks.get());
+        let hook = Hook { session, slot, entry, state, clock, is_sampled, first_ticks };
+        let (start_ticks, duration_ticks) = (kept.start_ticks.get(), kept.duration_ticks.get());
+        let correlation = CudaSlot::of(slot).correlation.get();
+        let at = At { start_ticks, duration_ticks, correlation, state, recording: Recording::On };
+        finish(hook, at, status, launch)
+    })
 }
 
 /// The steps around a launch that is only counted. It reads no clock, unless its own cost is measured.
 #[inline(always)]
 fn counted(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status {
-    let Hook { session, slot, state, is_sampled, .. } = hook;
+    let Hook { session, slot, state, clock, is_sampled, .. } = hook;
     slot.expect_count();
     let bucket = tables.bucket_of(slot, launched(hook, launch));
     bucket.expect_to_add();
-    let start_ticks = clock::now_if(is_sampled);
+    let start_ticks = clock.now_if(is_sampled);
     let status = launch.call();
-    let end_ticks = clock::now_if(is_sampled);
+    let end_ticks = clock.now_if(is_sampled);
     if status != SUCCESS {
         cold_path();
         // It is recorded like any other that failed, but has no duration, and its start is when it returned.
         let hook = Hook { is_sampled: false, ..hook };
-        let start_ticks = clock::now();
+        let start_ticks = clock.now();
         let at = At { start_ticks, duration_ticks: 0, correlation: 0, state, recording: Recording::On };
         return finish(hook, at, status, launch);
     }

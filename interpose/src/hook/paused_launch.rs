@@ -10,6 +10,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
+use gputrace_producer::clock::Clock;
 use gputrace_producer::hook_state::Recording;
 use gputrace_producer::{clock, fork, session, thread};
 
@@ -20,6 +21,7 @@ use crate::hook::{captures, under_way};
 use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
+use crate::table::kept_launch::KeptLaunch;
 
 /// The body of a launch's hook, for a function of so many arguments; none is wider than a register. It jumps
 /// to `in_full`, and nothing is changed, unless the session is paused and [`begin`] gives a function. After
@@ -149,7 +151,7 @@ pub extern "C" fn begin(entry: &'static Entry) -> *mut c_void {
             return begin_in_turn(original, first_ticks);
         }
         if is_sampled {
-            slot.kept.set(clock::counter().wrapping_sub(first_ticks));
+            KeptLaunch::of(slot).own_ticks.set(clock::counter().wrapping_sub(first_ticks));
         }
         original
     })
@@ -162,7 +164,7 @@ extern "C" fn begin_in_turn(original: *mut c_void, first_ticks: u64) -> *mut c_v
     thread::with(|slot| {
         under_way::launch_begins(slot, fork::generation());
         if slot.is_sampled() {
-            slot.kept.set(clock::counter().wrapping_sub(first_ticks));
+            KeptLaunch::of(slot).own_ticks.set(clock::counter().wrapping_sub(first_ticks));
         }
     });
     original
@@ -176,7 +178,7 @@ pub extern "C" fn end(status: Status) -> bool {
         let first_ticks = clock::counter_if(is_sampled);
         under_way::launch_ended(slot);
         if status != SUCCESS || !fork::of_process().hook_state().passes_over_launches() {
-            slot.kept.set(u64::from(status.cast_unsigned()));
+            KeptLaunch::of(slot).status.set(status);
             return false;
         }
         if !slot.count_paused_launch() {
@@ -206,7 +208,7 @@ extern "C" fn end_without_ring() -> bool {
 #[inline(never)]
 extern "C" fn end_sampled(ticks: u64) -> bool {
     thread::with(|slot| {
-        slot.add_cost(slot.kept.get().wrapping_add(ticks));
+        slot.add_cost(KeptLaunch::of(slot).own_ticks.get().wrapping_add(ticks));
         drop(slot.inside_again());
     });
     true
@@ -218,11 +220,12 @@ extern "C" fn end_sampled(ticks: u64) -> bool {
 pub fn record(entry: &'static Entry, launch: impl LaunchCall) -> Status {
     thread::with(|slot| {
         let _inside = slot.inside_again();
-        let status = (slot.kept.get() as u32).cast_signed();
+        let status = KeptLaunch::of(slot).status.get();
         let Some(session) = session::current() else { return status };
         let state = session.hook_state().with_recording(Recording::Off);
-        let hook = Hook { session, slot, entry, state, is_sampled: false, first_ticks: 0 };
-        let (start_ticks, correlation) = (clock::now(), CudaSlot::of(slot).correlation.get());
+        let clock = Clock::of_process();
+        let hook = Hook { session, slot, entry, state, clock, is_sampled: false, first_ticks: 0 };
+        let (start_ticks, correlation) = (clock.now(), CudaSlot::of(slot).correlation.get());
         let at = At { start_ticks, duration_ticks: 0, correlation, state, recording: Recording::Off };
         launch::finish(hook, at, status, launch)
     })

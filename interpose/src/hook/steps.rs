@@ -12,6 +12,7 @@
 use core::hint::cold_path;
 
 use gputrace_callstack::active_span::{self, Works};
+use gputrace_producer::clock::Clock;
 use gputrace_producer::hook_state::{HookState, Recording};
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
@@ -71,6 +72,7 @@ pub struct Hook<'s> {
     pub entry: &'static Entry,
     /// What hooks did when the call began.
     pub state: HookState,
+    pub clock: Clock,
     /// Whether the hook's own time is measured, and then the first reading of the clock.
     pub is_sampled: bool,
     pub first_ticks: u64,
@@ -79,11 +81,11 @@ pub struct Hook<'s> {
 impl<'s> Hook<'s> {
     #[inline(always)]
     pub fn begin(session: &'static Session, slot: &'s Slot, entry: &'static Entry) -> Hook<'s> {
-        let is_sampled = slot.samples_cost();
-        let first_ticks = clock::now_if(is_sampled);
+        let (clock, is_sampled) = (Clock::of_process(), slot.samples_cost());
+        let first_ticks = clock.now_if(is_sampled);
         // The driver's call sets it, if CUPTI reports calls.
         CudaSlot::of(slot).correlation.set(0);
-        Hook { session, slot, entry, state: session.hook_state(), is_sampled, first_ticks }
+        Hook { session, slot, entry, state: session.hook_state(), clock, is_sampled, first_ticks }
     }
 
     /// Adds the hook's own time; `recorded` is the state and the duration of a call that was recorded.
@@ -96,7 +98,7 @@ impl<'s> Hook<'s> {
 /// Makes the call. Returns when it was made and its status.
 #[inline(always)]
 pub fn call(hook: Hook, original: impl DriverCall) -> (At, Status) {
-    let Hook { session, slot, entry, state, .. } = hook;
+    let Hook { session, slot, entry, state, clock, .. } = hook;
     let (recording, ends_range) =
         if state.counts_launches() { capture::of_call(session, entry) } else { (state.recording(), false) };
     if let Some(tables) = tables::of(session) {
@@ -107,9 +109,9 @@ pub fn call(hook: Hook, original: impl DriverCall) -> (At, Status) {
     } else {
         (None, None)
     };
-    let start_ticks = clock::now();
+    let start_ticks = clock.now();
     let status = original.call();
-    let duration_ticks = clock::now().wrapping_sub(start_ticks);
+    let duration_ticks = clock.now().wrapping_sub(start_ticks);
     drop(under_way);
     if ends_range {
         capture::last_launch_returned();
@@ -146,7 +148,7 @@ pub fn record_described(hook: Hook, context: Context, at: At, description: Descr
 /// The hook's own time, if it is measured: from the first reading of the clock to now, less that of the call.
 #[inline(always)]
 pub fn measure(hook: Hook, at: At, status: Status, is_recorded: bool) {
-    let last_ticks = clock::now_if(hook.is_sampled);
+    let last_ticks = hook.clock.now_if(hook.is_sampled);
     if hook.is_sampled {
         cold_path();
         let own = last_ticks.wrapping_sub(hook.first_ticks).wrapping_sub(at.duration_ticks);

@@ -8,11 +8,13 @@
 //! | `launched` | its part about launches of a kernel on a stream |
 //! | `pairs` | the pairs of a kernel and a stream that were launched, and launches that are only counted |
 //! | `cuda_slot` | the CUDA-specific fields of a thread's slot |
+//! | `kept_launch` | what a launch keeps there from one function of its steps to the next |
 //! | `device` | device properties, asked of the driver |
 
 pub mod cuda_slot;
 pub mod device;
 mod functions;
+pub mod kept_launch;
 mod launched;
 pub mod pairs;
 pub mod streams;

@@ -162,12 +162,15 @@ impl Tables {
     /// The same, plus the state from which the active span is found.
     #[inline(always)]
     pub fn stack_and_works(&self, session: &Session, slot: &Slot) -> (u32, Works) {
-        self.stacks.as_ref().map_or((0, Works::NOT), |stacks| stacks.of_this_thread(session, slot))
+        match (stacks::asked(session.hook_state()), &self.stacks) {
+            (Some(asked), Some(stacks)) => stacks.of_this_thread(session, slot, asked),
+            _ => (0, Works::NOT),
+        }
     }
 
     /// The same, plus the thread's position in its frames.
     pub fn stack_and_position(&self, session: &Session, slot: &Slot) -> (u32, Outside) {
-        let both = |stacks: &Stacks| (stacks.of_this_thread(session, slot).0, stacks.position(session));
+        let both = |stacks: &Stacks| (self.stack(session, slot), stacks.position(session));
         self.stacks.as_ref().map_or((0, Outside::default()), both)
     }
 
