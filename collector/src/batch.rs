@@ -283,6 +283,11 @@ impl Counters {
         lost.map(|counter| (counter.name(), self.value(counter)))
     }
 
+    /// How much was lost, over all reasons.
+    pub fn lost(&self) -> u64 {
+        self.losses().fold(self.ring_full, |sum, (_, count)| sum.saturating_add(count))
+    }
+
     /// Adds the counters of another process. They are untrusted, so sums saturate.
     pub fn add(&mut self, other: &Counters) {
         let add = |to: &mut u64, from: u64| *to = to.saturating_add(from);

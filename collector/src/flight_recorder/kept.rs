@@ -52,7 +52,7 @@ impl Kept {
 
     /// The losses that the process counted.
     pub fn lost(&self) -> u64 {
-        self.counters.losses().fold(self.counters.ring_full, |sum, (_, count)| sum.saturating_add(count))
+        self.counters.lost()
     }
 
     /// The process's last batches in a snapshot. A process that has not ended is still running at `now_ns`.

@@ -123,7 +123,7 @@ impl SizeLimitReport {
         if processes > 0 {
             line += &format!(", and {} that began later", plural(processes, "process", "processes"));
         }
-        line
+        line + &self.left_out.of_their_own()
     }
 }
 
@@ -147,6 +147,16 @@ impl ExcerptReport {
             let processes = plural(processes, "process that ended is", "processes that ended are");
             line += &format!("; {processes} not in it");
         }
-        line
+        line + &self.left_out.of_their_own()
+    }
+}
+
+impl LeftOut {
+    /// What processes that are not in the trace have lost, for people; nothing if that is nothing.
+    fn of_their_own(&self) -> String {
+        match self.lost {
+            0 => String::new(),
+            lost => format!(", of which {} entries were lost", count(lost)),
+        }
     }
 }

@@ -170,10 +170,16 @@ impl Bound {
                 }
             }
             Batch::DeviceSamples(samples) => left_out.entries += samples.samples.len() as u64,
-            Batch::Counters(counters) if self.processes.contains(&counters.process) => {
+            // Each says what there was until then.
+            Batch::Counters(counters) => {
                 self.counters.insert(counters.process, counters.clone());
             }
-            Batch::ProcessEnd { process, .. } if self.end(*process) => {
+            Batch::ProcessEnd { process, .. } if !self.processes.contains(process) => {
+                let lost = self.counters.remove(process).map_or(0, |counters| counters.lost());
+                left_out.lost = left_out.lost.saturating_add(lost);
+            }
+            Batch::ProcessEnd { process, .. } => {
+                self.end(*process);
                 let gaps = self.gaps.extract_if(.., |(of, _), _| of == process);
                 let mut stored: Vec<_> =
                     gaps.map(|((process, ring), count)| gap(process, ring, count)).collect();

@@ -96,6 +96,8 @@ fn file_stays_within_its_limit_and_omissions_are_counted() {
         assert_eq!(limit.max_bytes, max_bytes);
         assert_eq!(entries(&batches) + left_out.entries, launches, "{max_bytes}");
         assert_eq!((left_out.launches, left_out.host_calls), (left_out.entries, left_out.entries));
+        // What a process that is not in the file has lost is said nowhere else.
+        assert_eq!(left_out.lost, if left_out.processes > 0 { u64::MAX } else { 0 }, "{max_bytes}");
         // Entries of a process that is not in the file are in no gap.
         let gaps = batches.iter().filter_map(|batch| match batch {
             Batch::Cells { cells, .. } => Gap::from_cell(&cells[0]).filter(|_| cells[0].kind() == kind::GAP),
