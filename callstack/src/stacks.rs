@@ -173,15 +173,24 @@ impl Stacks {
 
     /// The calling thread's stack; 0 if it has no frames that are asked for and known. Also returns what is
     /// needed to find the thread's active span.
+    ///
+    /// Whether there are tables is read only if the stack is not the expected one.
     #[inline(always)]
-    pub fn of_this_thread(&self, session: &Session, slot: &Slot, asked: Asked) -> (u32, Works) {
+    #[allow(clippy::ref_option)]
+    pub fn of_this_thread(
+        stacks: &Option<Stacks>,
+        generation: u32,
+        session: &Session,
+        slot: &Slot,
+        asked: Asked,
+    ) -> (u32, Works) {
         if asked == Asked::Python
             && torch::is_never_around()
-            && let found @ (1.., _) = self.of_python(session, slot)
+            && let found @ (1.., _) = Stacks::of_python(stacks, generation, session, slot)
         {
             return found;
         }
-        self.of_parts(session, slot)
+        stacks.as_ref().map_or((0, Works::NOT), |stacks| stacks.of_parts(session, slot))
     }
 
     /// The same for a stack that has Python frames only and is an expected one or in the cache, as most are;
@@ -189,24 +198,28 @@ impl Stacks {
     #[inline(never)]
     // In the section of the launches' hooks, together with `known_chain::is`.
     #[unsafe(link_section = ".text.hot.hooks")]
-    fn of_python(&self, session: &Session, slot: &Slot) -> (u32, Works) {
+    #[allow(clippy::ref_option)]
+    fn of_python(stacks: &Option<Stacks>, generation: u32, session: &Session, slot: &Slot) -> (u32, Works) {
         let thread = StackSlot::of(slot);
         let Some((runtime, state)) = runtime::of_known_thread(session, &thread.python) else {
             return (0, Works::NOT);
         };
-        let circumstances = Circumstances::now(self.generation, state, 0, false);
+        let circumstances = Circumstances::now(generation, state, 0, false);
         let position = thread.kept.get();
         // SAFETY: the hook of the calling thread, which has no other reference to its stacks: the one that
         // `not_expected` takes comes after the last use of this one.
         let stack = match unsafe { thread.kept_stacks() } {
-            Some(stacks)
-                if let Some((kept, frames, _)) = stacks.find(position.expected(), circumstances)
+            Some(kept_stacks)
+                if let Some((kept, frames, _)) = kept_stacks.find(position.expected(), circumstances)
                     && has_frames((runtime, state), frames) =>
             {
-                thread.kept.set(stacks.follow(position));
+                thread.kept.set(kept_stacks.follow(position));
                 kept.met()
             }
-            _ => self.not_expected(slot, (runtime, state), circumstances).unwrap_or(0),
+            _ => stacks
+                .as_ref()
+                .and_then(|stacks| stacks.not_expected(slot, (runtime, state), circumstances))
+                .unwrap_or(0),
         };
         (stack, Works::of_state(runtime, state).unwrap_or(Works::NOT))
     }

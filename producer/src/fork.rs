@@ -43,6 +43,8 @@ pub struct OfProcess {
     /// tables.
     pub vendor_count: AtomicU32,
     pub vendor: AtomicPtr<()>,
+    /// What launches read of these tables.
+    pub vendor_launches: AtomicPtr<()>,
     /// Whether launches are to wait, as the vendor's layer says. Rarely written, as all of this.
     pub vendor_closed: AtomicBool,
     /// Whether any thread ever began a PyTorch operator, as the layer of stacks says. A forked child knows
@@ -74,6 +76,7 @@ pub static PAGE: OfProcess = OfProcess {
     clock_kind: AtomicU32::new(0),
     vendor_count: AtomicU32::new(0),
     vendor: AtomicPtr::new(ptr::null_mut()),
+    vendor_launches: AtomicPtr::new(ptr::null_mut()),
     vendor_closed: AtomicBool::new(false),
     operators_began: AtomicBool::new(false),
     slot_distance: AtomicIsize::new(0),
@@ -115,6 +118,7 @@ extern "C" fn in_child() {
     PAGE.clock_kind.store(0, Ordering::Relaxed);
     PAGE.vendor_count.store(0, Ordering::Relaxed);
     PAGE.vendor.store(ptr::null_mut(), Ordering::Relaxed);
+    PAGE.vendor_launches.store(ptr::null_mut(), Ordering::Relaxed);
     PAGE.vendor_closed.store(false, Ordering::Relaxed);
     PAGE.operators_began.store(false, Ordering::Relaxed);
     PAGE.slot_distance.store(0, Ordering::Relaxed);

@@ -79,9 +79,13 @@ pub enum StartError {
 /// The running session; `None` before the start, after the end, and in a forked child.
 #[inline(always)]
 pub fn current() -> Option<&'static Session> {
-    if fork::generation() == 0 {
-        return None;
-    }
+    if fork::generation() == 0 { None } else { published() }
+}
+
+/// The session that this process started last; `None` before the first one, and in a forked child. It is
+/// running if the process's generation is not 0.
+#[inline(always)]
+pub fn published() -> Option<&'static Session> {
     let current = fork::of_process().session.load(Ordering::Acquire).cast::<Session>();
     // SAFETY: the pointer is null, or points to a session that `start` wrote completely before storing it
     // with Release. Sessions are never freed.

@@ -357,7 +357,14 @@ impl Slot {
     /// entry.
     #[inline(always)]
     pub fn is_caught_up(&self) -> bool {
-        self.generation.get() == fork::generation()
+        self.caught_up_with().is_some()
+    }
+
+    /// The generation of the running session, if the thread has [caught up](Slot::is_caught_up) with it.
+    #[inline(always)]
+    pub fn caught_up_with(&self) -> Option<u32> {
+        let generation = fork::generation();
+        (self.generation.get() == generation).then_some(generation)
     }
 
     /// Makes the next entry of the thread call [`Callbacks::catch_up`] first.

@@ -82,13 +82,14 @@ impl<'a> Producer<'a> {
     #[inline(always)]
     pub fn push(&mut self, cells: &[Cell]) -> bool {
         let count = cells.len() as u64;
-        if self.head.wrapping_sub(self.tail).saturating_add(count) > self.ring.capacity() {
+        let space = |used: u64| self.ring.capacity().saturating_sub(used);
+        if space(self.head.wrapping_sub(self.tail)) < count {
             // SYNC: pairs with the Release store of `tail` in `Consumer::give_back`. Without it
             // the stores below could overtake the consumer's loads of the old cells.
             self.tail = self.ring.tail.load(Ordering::Acquire);
             // A hostile consumer may have stored any value. A tail past head makes this wrap to a huge
             // number, and the entry is dropped; it can do no more harm here.
-            if self.head.wrapping_sub(self.tail).saturating_add(count) > self.ring.capacity() {
+            if space(self.head.wrapping_sub(self.tail)) < count {
                 return false;
             }
         }

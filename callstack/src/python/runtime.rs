@@ -37,6 +37,9 @@ const KEY_UNTIL: u8 = 14;
 /// What each stack needs comes first, in one cache line.
 #[repr(C, align(64))]
 pub struct Runtime {
+    /// The address of what `is_initialized` returns; 0 if that is not known.
+    initialized_at: u64,
+    pub layout: Layout,
     is_initialized: Answer,
     /// The state with which the thread runs Python now.
     current: ThreadStateGetter,
@@ -44,12 +47,9 @@ pub struct Runtime {
     kept: ThreadStateGetter,
     newest_interpreter: ThreadStateGetter,
     main_interpreter: ThreadStateGetter,
-    /// The address of what `is_initialized` returns; 0 if that is not known.
-    initialized_at: u64,
     verdict: AtomicU32,
     /// `PY_VERSION_HEX`.
     pub version: u32,
-    pub layout: Layout,
     pub types: Types,
     /// The type of contexts of context variables.
     pub context_type: u64,

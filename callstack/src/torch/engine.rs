@@ -94,8 +94,13 @@ pub struct Beginning {
 }
 
 #[unsafe(link_section = "gputrace_hot")]
-static ENGINES: [AtomicPtr<Engine>; ENGINES_MAX] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; ENGINES_MAX];
+static FIRST: AtomicPtr<Engine> = AtomicPtr::new(core::ptr::null_mut());
+static OTHERS: [AtomicPtr<Engine>; ENGINES_MAX - 1] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; ENGINES_MAX - 1];
+
+fn engines() -> impl Iterator<Item = &'static AtomicPtr<Engine>> {
+    core::iter::once(&FIRST).chain(&OTHERS)
+}
 
 /// Adds a copy of PyTorch.
 pub fn add(functions: Functions) {
@@ -104,7 +109,7 @@ pub fn add(functions: Functions) {
     let mapped = mapped.cast::<Engine>();
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
     unsafe { mapped.write(Engine::new(functions)) };
-    for place in &ENGINES {
+    for place in engines() {
         let free = core::ptr::null_mut();
         // SYNC: the Release pairs with the Acquire loads in `first` and `all`.
         if place.compare_exchange(free, mapped, Ordering::Release, Ordering::Relaxed).is_ok() {
@@ -123,7 +128,7 @@ pub fn begins(execute: *const c_void, pass: Option<u64>) -> Option<Beginning> {
 /// The first copy that was added.
 #[inline(always)]
 pub fn first() -> Option<&'static Engine> {
-    at(&own_static!(ENGINES)[0])
+    at(own_static!(FIRST))
 }
 
 #[inline(always)]
@@ -134,7 +139,7 @@ fn at(place: &AtomicPtr<Engine>) -> Option<&'static Engine> {
 }
 
 pub fn all() -> impl Iterator<Item = (usize, &'static Engine)> {
-    ENGINES.iter().enumerate().map_while(|(index, place)| Some((index, at(place)?)))
+    engines().enumerate().map_while(|(index, place)| Some((index, at(place)?)))
 }
 
 impl Engine {

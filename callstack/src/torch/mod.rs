@@ -107,7 +107,7 @@ pub fn around(generation: u32) -> Option<Around> {
 /// Whether the calling thread is known to work on no backward pass, and nothing is to be noted of its calls.
 #[inline(always)]
 pub fn is_never_around() -> bool {
-    engine::first().is_none() || answer() == asked::NO
+    answer() == asked::NO || engine::first().is_none()
 }
 
 /// Called with the stack of a call that the calling thread makes outside of any backward pass.

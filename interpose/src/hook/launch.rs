@@ -23,7 +23,8 @@ use crate::symbols::driver::{Handle, SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
 use crate::table::kept_launch::KeptLaunch;
-use crate::table::pairs::Launched;
+use crate::table::launched;
+use crate::table::pairs::{self, Launched};
 use crate::table::tables::{self, Tables};
 
 /// A call that launches a kernel.
@@ -66,7 +67,7 @@ pub fn otherwise(entry: &'static Entry, without_session: WithoutSession, launch:
 }
 
 #[inline(always)]
-fn launched(hook: Hook, launch: impl LaunchCall) -> Launched {
+fn pair_of(hook: Hook, launch: impl LaunchCall) -> Launched {
     let (function, stream) = launch.launched();
     Launched { function, stream, per_thread: hook.entry.per_thread }
 }
@@ -83,7 +84,7 @@ pub fn finish(hook: Hook, at: At, status: Status, launch: impl LaunchCall) -> St
     steps::record_described(hook, context, at, description);
     if status == SUCCESS && at.state.is_plain() {
         // The next launch of the pair finds it.
-        let _ = context.tables.meet(hook.session, hook.slot, launched(hook, launch), function);
+        let _ = context.tables.meet(hook.session, hook.slot, pair_of(hook, launch), function);
     }
     status
 }
@@ -98,20 +99,22 @@ fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
 /// is changed, if it is another one.
 #[inline(always)]
 fn plain(slot: &Slot, entry: &'static Entry, launch: impl LaunchCall) -> Option<Status> {
-    let session = session::current()?;
+    let generation = slot.caught_up_with()?;
+    let session = session::published()?;
     let state = session.hook_state();
     let clock = Clock::of_process();
-    if !(state.is_plain() && clock.has_counter() && slot.is_caught_up()) || captures::are_any() {
+    if !(state.is_plain() && clock.has_counter()) || captures::are_any() {
         return None;
     }
-    let tables = tables::of(session)?;
+    let (pairs, tables) = (pairs::of_process()?, tables::of(session)?);
     let inside = slot.enter()?;
     let first_ticks = clock.now_if(slot.samples_cost());
     let cuda = CudaSlot::of(slot);
     // The driver's call sets it, if CUPTI reports calls.
     cuda.correlation.set(0);
     let (function, stream) = launch.launched();
-    let bucket = tables.bucket_of(slot, Launched { function, stream, per_thread: entry.per_thread });
+    let pair = Launched { function, stream, per_thread: entry.per_thread };
+    let bucket = launched::bucket_of(pairs, generation, slot, pair);
     bucket.expect();
     tables::expect_entry(slot);
     let start_ticks = clock.now();
@@ -124,12 +127,12 @@ fn plain(slot: &Slot, entry: &'static Entry, launch: impl LaunchCall) -> Option<
     {
         let (function, stream) = pair.definitions();
         let description = launch.describe(&Context { session, tables, status, launched: Some(function) });
-        let (stack, works) = tables.stack_and_works(session, slot);
+        let (stack, works) = tables.stack_and_works_in(generation, session, slot);
         let correlation = cuda.correlation.get();
         let call = Call {
             kind: kind::LAUNCH,
             flags: flag::ASYNC | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 },
-            api: tables.api(session, entry),
+            api: tables.api_in(generation, session, entry),
             start_ticks,
             duration_ticks,
             correlation,
@@ -182,7 +185,7 @@ pub fn not_alike(entry: &'static Entry, launch: impl LaunchCall) -> Status {
 fn counted(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status {
     let Hook { session, slot, state, clock, is_sampled, .. } = hook;
     slot.expect_count();
-    let bucket = tables.bucket_of(slot, launched(hook, launch));
+    let bucket = tables.bucket_of(slot, pair_of(hook, launch));
     bucket.expect_to_add();
     let start_ticks = clock.now_if(is_sampled);
     let status = launch.call();
@@ -197,7 +200,7 @@ fn counted(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Stat
     }
     let function = match bucket.find() {
         Some(pair) => pair.add(),
-        None => tables.count_first(session, slot, launched(hook, launch)),
+        None => tables.count_first(session, slot, pair_of(hook, launch)),
     };
     slot.count_launch();
     // CUPTI may deliver a record of it. By the mark the reader of the trace leaves that record out.

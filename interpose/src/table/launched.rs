@@ -6,18 +6,35 @@ use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
 use gputrace_wire::counted::Counted;
 
-use crate::table::pairs::{Bucket, Launched, Pair};
-use crate::table::streams::{LAST_DEFAULT_STREAM, stream_key};
+use crate::table::pairs::{Bucket, ENTRIES, Launched, Pair};
+use crate::table::streams::{LAST_DEFAULT_STREAM, known_current_context, stream_key};
 use crate::table::tables::Tables;
+
+/// As [`Tables::bucket_of`], but reads nothing of the tables: where they lie is a cache line that a launch of
+/// a known pair has no other use for. `generation` is the running session's.
+#[inline(always)]
+pub fn bucket_of(
+    pairs: &'static [Pair; ENTRIES],
+    generation: u32,
+    slot: &Slot,
+    launched: Launched,
+) -> Bucket<'static> {
+    Bucket::of(pairs, launched.function as u64, key(generation, slot, launched))
+}
+
+/// The key of the stream.
+#[inline(always)]
+fn key(generation: u32, slot: &Slot, launched: Launched) -> u64 {
+    // A context that is not known yet is 0 here, which is no context: such a stream has no entry.
+    let context = || known_current_context(generation, slot).unwrap_or(0);
+    stream_key(launched.stream, launched.per_thread, context)
+}
 
 impl Tables {
     /// Where the launch's pair of a kernel and a stream is, if it has been launched before.
     #[inline(always)]
     pub fn bucket_of(&self, slot: &Slot, launched: Launched) -> Bucket<'_> {
-        // A context that is not known yet is 0 here, which is no context: such a stream has no entry.
-        let context = || self.known_current_context(slot).unwrap_or(0);
-        let key = stream_key(launched.stream, launched.per_thread, context);
-        self.pairs.bucket(launched.function as u64, key)
+        self.pairs.bucket(launched.function as u64, key(self.generation, slot, launched))
     }
 
     /// Gives a launch's pair an entry, if it has none and there is space. `function` is the kernel's

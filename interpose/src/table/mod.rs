@@ -15,7 +15,7 @@ pub mod cuda_slot;
 pub mod device;
 mod functions;
 pub mod kept_launch;
-mod launched;
+pub mod launched;
 pub mod pairs;
 pub mod streams;
 pub mod tables;

@@ -12,12 +12,13 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use gputrace_producer::fork;
 use gputrace_producer::memory::{self, Zeroed, prefetch, prefetch_to_write};
 
 use crate::symbols::driver::Handle;
 
 /// 128 KiB. Launches touch only their pairs' entries.
-const ENTRIES: usize = 1 << 12;
+pub const ENTRIES: usize = 1 << 12;
 /// How many entries are tried for a pair: those of two cache lines.
 const TRIES: usize = 4;
 /// How many groups of that many entries there are.
@@ -90,6 +91,13 @@ pub struct Bucket<'c> {
 }
 
 impl<'c> Bucket<'c> {
+    /// Where the pair's entry is, if it has one.
+    #[inline(always)]
+    pub fn of(pairs: &'c [Pair; ENTRIES], function: u64, stream: u64) -> Bucket<'c> {
+        let first = Pairs::number(function, stream) * TRIES;
+        Bucket { tries: pairs.get(first..first + TRIES).unwrap_or_default(), function, stream }
+    }
+
     /// Prefetches the pair's entry, to be read.
     #[inline(always)]
     pub fn expect(self) {
@@ -123,6 +131,15 @@ fn search(tries: &[Pair], function: u64, stream: u64) -> Option<&Pair> {
     tries.iter().find(|pair| pair.is_of(function, stream))
 }
 
+/// The pairs of the session that this process started last, without its tables; `None` before they are made,
+/// and in a forked child.
+#[inline(always)]
+pub fn of_process() -> Option<&'static [Pair; ENTRIES]> {
+    let pairs = fork::of_process().vendor_launches.load(Ordering::Acquire);
+    // SAFETY: null, or what `publish` stored: a mapping of zeros or of pairs, which is never unmapped.
+    unsafe { pairs.cast::<[Pair; ENTRIES]>().as_ref() }
+}
+
 impl Pairs {
     pub fn new() -> Option<Pairs> {
         let pairs = memory::map(ENTRIES)?.try_into().ok()?;
@@ -146,11 +163,16 @@ impl Pairs {
         numbers.flat_map(move |number| pairs.iter().skip(number * TRIES).take(TRIES))
     }
 
+    /// Makes them the process's.
+    pub fn publish(&self) {
+        let pairs = core::ptr::from_ref(self.pairs).cast_mut().cast();
+        fork::of_process().vendor_launches.store(pairs, Ordering::Release);
+    }
+
     /// Where the pair's entry is, if it has one.
     #[inline(always)]
-    pub fn bucket(&self, function: u64, stream: u64) -> Bucket<'_> {
-        let first = Pairs::number(function, stream) * TRIES;
-        Bucket { tries: self.pairs.get(first..first + TRIES).unwrap_or_default(), function, stream }
+    pub fn bucket(&self, function: u64, stream: u64) -> Bucket<'static> {
+        Bucket::of(self.pairs, function, stream)
     }
 
     /// A new entry for the pair; `None` if there is no space for it. Two threads may each make one, which are

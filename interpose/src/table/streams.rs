@@ -22,7 +22,7 @@ impl Tables {
     #[inline(always)]
     pub fn expect(&self, slot: &Slot) {
         // The thread's default stream, which most calls use.
-        let context = || self.known_current_context(slot).unwrap_or(0);
+        let context = || known_current_context(self.generation, slot).unwrap_or(0);
         self.streams.expect(stream_key(core::ptr::null_mut(), false, context));
         expect_entry(slot);
     }
@@ -57,14 +57,8 @@ impl Tables {
     /// The calling thread's current context.
     #[inline(always)]
     pub(super) fn current_context(&self, session: &Session, slot: &Slot) -> u32 {
-        self.known_current_context(slot).unwrap_or_else(|| self.ask_current_context(session, slot))
-    }
-
-    /// The same, if it is known without asking the driver.
-    #[inline(always)]
-    pub(super) fn known_current_context(&self, slot: &Slot) -> Option<u32> {
-        let word = CudaSlot::of(slot).context.get();
-        ((word >> 32) as u32 == self.generation).then_some(word as u32)
+        known_current_context(self.generation, slot)
+            .unwrap_or_else(|| self.ask_current_context(session, slot))
     }
 
     #[cold]
@@ -121,6 +115,13 @@ impl Tables {
             self.pairs.retire(|_, stream| stream == handle as u64);
         }
     }
+}
+
+/// The definition of the thread's current context, if it is known without asking the driver.
+#[inline(always)]
+pub(super) fn known_current_context(generation: u32, slot: &Slot) -> Option<u32> {
+    let word = CudaSlot::of(slot).context.get();
+    ((word >> 32) as u32 == generation).then_some(word as u32)
 }
 
 /// The key of a stream in tables. That of a default stream contains its context's definition.

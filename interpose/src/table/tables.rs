@@ -109,6 +109,7 @@ pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tab
         mapping.write(tables);
         &*mapping
     };
+    tables.pairs.publish();
     fork::of_process().vendor.store(mapping.cast(), Ordering::Release);
     Some(tables)
 }
@@ -138,8 +139,14 @@ impl Tables {
     /// The symbol's definition. It is made at the first call.
     #[inline(always)]
     pub fn api(&self, session: &Session, entry: &Entry) -> u32 {
+        self.api_in(self.generation, session, entry)
+    }
+
+    /// The same, where the generation of the session is known: the tables are read only at the first call.
+    #[inline(always)]
+    pub fn api_in(&self, generation: u32, session: &Session, entry: &Entry) -> u32 {
         let known = entry.api.load(Ordering::Relaxed);
-        if (known >> 32) as u32 == self.generation { known as u32 } else { self.define_api(session, entry) }
+        if (known >> 32) as u32 == generation { known as u32 } else { self.define_api(session, entry) }
     }
 
     #[cold]
@@ -162,9 +169,17 @@ impl Tables {
     /// The same, plus the state from which the active span is found.
     #[inline(always)]
     pub fn stack_and_works(&self, session: &Session, slot: &Slot) -> (u32, Works) {
-        match (stacks::asked(session.hook_state()), &self.stacks) {
-            (Some(asked), Some(stacks)) => stacks.of_this_thread(session, slot, asked),
-            _ => (0, Works::NOT),
+        self.stack_and_works_in(self.generation, session, slot)
+    }
+
+    /// The same, where the generation of the session is known: the tables are read only if the stack is not
+    /// the expected one.
+    #[inline(always)]
+    pub fn stack_and_works_in(&self, generation: u32, session: &Session, slot: &Slot) -> (u32, Works) {
+        // Not by a closure, which the compiler would call.
+        match stacks::asked(session.hook_state()) {
+            Some(asked) => Stacks::of_this_thread(&self.stacks, generation, session, slot, asked),
+            None => (0, Works::NOT),
         }
     }
 
