@@ -48,8 +48,7 @@ pub fn distance() -> isize {
 }
 
 /// The memory of the calling thread. Every hook needs it, and reads the distance where it finds all else that
-/// it reads of the process; it is 0 there before the first session, and in a child that was forked while a
-/// hook was under way.
+/// it reads of the process; it is 0 there before the process's first session: in a forked child, before its own.
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 #[inline(always)]
 pub fn of_this_thread() -> *const u8 {

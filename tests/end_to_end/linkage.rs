@@ -70,4 +70,14 @@ fn thread_may_end_inside_a_call() {
     let traced = traced.env("LD_PRELOAD", order).succeed();
     assert_eq!(traced.ended.stdout, expected);
     assert_eq!(count(&traced.report()["recording"], "paused_launches"), 2);
+    // Inside of one that is recorded the thread leaves the hook, so that its last launch is recorded too.
+    let traced = bare("thread_ends_inside").arg("launch").arg("again");
+    let order = format!("{}:{}", tool::library().display(), other.display());
+    let traced = traced.env("LD_PRELOAD", order).succeed();
+    assert_eq!(traced.ended.stdout, expected);
+    let report = traced.report();
+    assert_eq!(
+        (count(&report, "launches"), report["dropped"].as_object().map(|dropped| dropped.len())),
+        (3, Some(0))
+    );
 }

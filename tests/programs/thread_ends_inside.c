@@ -1,17 +1,19 @@
 /* A thread whose call of the driver never returns, since it ends inside; the program goes on. With an argument the call
-   is a launch. */
+   is a launch, and with a second one the thread launches again as it ends. */
 #include "driver.h"
 #include <pthread.h>
 
 CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **);
 
 static Cuda cuda;
-static int cleaned_up, is_launch;
+static int cleaned_up, is_launch, launches_again;
 
 static void clean_up(void *unused)
 {
     (void)unused;
     cleaned_up = 1;
+    if (launches_again)
+        launch(cuda.first, NULL);
 }
 
 static void *thread(void *unused)
@@ -35,6 +37,7 @@ int main(int argc, char **argv)
     void *result = &one;
     (void)argv;
     is_launch = argc > 1;
+    launches_again = argc > 2;
     cuda = cuda_start();
     pthread_create(&one, NULL, thread, NULL);
     pthread_join(one, &result);

@@ -56,11 +56,11 @@ fn any_memory_is_walked_to_an_end() {
         let layout = Layout::of_minor(8 + (round % 5) as u8).unwrap();
         let types = Types::default();
         check::look(&memory, &layout, &types, START, 0);
-        // Another test may begin to hear of ends just then, once.
+        // Another test may begin to hear of ends just then, once, or count one.
         let hashes = [(); 3].map(|()| stacks::hash(&memory, &layout, &types, START));
         assert!(hashes[0] == hashes[1] || hashes[1] == hashes[2]);
-        let fingerprint = || stacks::fingerprint_of_links(&memory, &layout, START, 0);
-        assert_eq!(fingerprint(), fingerprint());
+        let prints = [(); 3].map(|()| stacks::fingerprint_of_links(&memory, &layout, START, 0));
+        assert!(prints[0] == prints[1] || prints[1] == prints[2]);
         let (mut count, mut text) = (0, [0; TEXT_MAX]);
         let end = frames(&memory, &layout, &types, START, |frame| {
             count += 1;
@@ -73,7 +73,7 @@ fn any_memory_is_walked_to_an_end() {
         });
         assert!(count <= FRAMES_MAX);
         // It goes on behind the frames that are kept, but not elsewhere.
-        assert!(fingerprint().is_ok() || end != Ok(ChainEnd::Whole));
+        assert!(prints[2].is_ok() || end != Ok(ChainEnd::Whole));
         walked += u32::from(end.is_ok() && count > 0);
     }
     assert!(walked > 100, "{walked} chains made sense");

@@ -83,7 +83,9 @@ impl Report {
             complete: closed_in_order
                 && series.iter().all(SeriesReport::is_whole)
                 && totals.unrecorded.is_empty()
-                && dropped.keys().all(|reason| is_asked_for && reason == Loss::NotInTrace.name()),
+                && dropped.keys().all(|reason| is_asked_for && reason == Loss::NotInTrace.name())
+                && excerpts.iter().map(|excerpt| excerpt.left_out).all(|left_out| left_out.lost == 0)
+                && size_limits.iter().map(|limit| limit.left_out).all(|left_out| left_out.lost == 0),
             closed_in_order,
             sessions: totals.sessions.len(),
             command: totals.sessions.first().map(|s| s.begin.command.clone()).unwrap_or_default(),

@@ -160,3 +160,19 @@ impl LeftOut {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_says_what_processes_lost_that_are_not_there() {
+        let left_out = |lost| LeftOut { launches: 5, processes: 1, lost, ..LeftOut::default() };
+        let limited =
+            |lost| SizeLimitReport { max_bytes: 1 << 20, is_counted: true, left_out: left_out(lost) };
+        let expected = "5 launches, 0 host calls, 0 device records, and 1 process that began later";
+        assert!(limited(0).line().ends_with(expected), "{}", limited(0).line());
+        let expected = format!("{expected}, of which 10,087 entries were lost");
+        assert!(limited(10_087).line().ends_with(&expected), "{}", limited(10_087).line());
+    }
+}

@@ -3,7 +3,8 @@
 //! Everything is admitted while it fits. Space is reserved for what a whole file needs: each process's last
 //! counters and its end, a gap for each of its rings, and the session's end. Once a batch no longer fits,
 //! events and definitions are left out and counted by kind; each ring's gap says how many of its entries are
-//! missing. Processes that begin after that are not in the file at all.
+//! missing. Processes that begin after that are not in the file at all, and what they lost is counted with
+//! what is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -170,7 +171,7 @@ impl Bound {
                 }
             }
             Batch::DeviceSamples(samples) => left_out.entries += samples.samples.len() as u64,
-            // Each says what there was until then.
+            // They are totals: the last ones stand.
             Batch::Counters(counters) => {
                 self.counters.insert(counters.process, counters.clone());
             }

@@ -1,17 +1,18 @@
 //! The steps of a launch's hook.
 //!
-//! Most launches are of one of three kinds: everything about them is recorded, they are only counted, or the
-//! session is paused ([`paused_launch`](super::paused_launch)). Their steps run through few lines of code:
-//! between two launches a program runs through more than a core's caches hold. Any other launch takes the
-//! steps of [`steps`]. What is rare is in functions that get the launch's arguments as the driver's function
-//! does: any other call of them would take all arguments in memory, for which each launch would pay.
+//! Most launches are of one of two kinds: everything about them is recorded ([`plain`]), or the session is
+//! paused ([`paused_launch`](super::paused_launch)). Their steps run through few lines of code: between two
+//! launches a program runs through more than a core's caches hold. All else is in functions that get the
+//! launch's arguments as the driver's function does: any other call of them would take all arguments in
+//! memory, for which each launch would pay. Launches that are only counted have short steps too, but are
+//! among these; any other launch takes the steps of [`steps`].
 
 use core::hint::cold_path;
 
 use gputrace_producer::clock::Clock;
 use gputrace_producer::hook_state::{HookState, Recording, Timing};
-use gputrace_producer::thread::Slot;
-use gputrace_producer::{session, thread};
+use gputrace_producer::session::{self, Session};
+use gputrace_producer::thread::{self, Slot};
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::{flag, kind};
 
@@ -41,17 +42,23 @@ pub trait LaunchCall: DriverCall {
 /// Runs the steps around a launch that was not found to be paused.
 #[inline(always)]
 pub fn around(entry: &'static Entry, launch: impl LaunchCall) -> Status {
-    thread::with(|slot| plain(slot, entry, launch)).unwrap_or_else(|| {
-        cold_path();
-        launch.otherwise()
-    })
+    if let Some(session) = session::published()
+        && let Some(status) = thread::with(|slot| plain::<true>(session, slot, entry, launch))
+    {
+        return status;
+    }
+    cold_path();
+    launch.otherwise()
 }
 
-/// Runs the steps around a launch that is not [`plain`].
+/// Runs the steps around a launch that is not [`plain`], or is, but without the processor's counter.
 #[inline(always)]
 pub fn otherwise(entry: &'static Entry, without_session: WithoutSession, launch: impl LaunchCall) -> Status {
     let Some(session) = session::current() else { return steps::idle(entry, without_session, launch) };
     thread::with(|slot| {
+        if let Some(status) = plain::<false>(session, slot, entry, launch) {
+            return status;
+        }
         let Some(_inside) = slot.enter() else { return steps::nested(session, launch) };
         let hook = Hook::begin(session, slot, entry);
         if hook.state.only_counts_launches()
@@ -95,19 +102,25 @@ fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
     start_ticks.wrapping_sub(hook.first_ticks) + hook.clock.now().wrapping_sub(end_ticks)
 }
 
-/// The steps around a launch of which all is recorded, outside of captures and windows. `None`, and nothing
-/// is changed, if it is another one.
+/// The steps around a launch of which all is recorded, by a thread that has a ring, outside of captures and
+/// windows, where the clock is the processor's counter or, if so asked, another one. `None` if it is another
+/// launch: nothing was called or counted then, and the thread is not inside of the hook.
 #[inline(always)]
-fn plain(slot: &Slot, entry: &'static Entry, launch: impl LaunchCall) -> Option<Status> {
+fn plain<const HAS_COUNTER: bool>(
+    session: &'static Session,
+    slot: &Slot,
+    entry: &'static Entry,
+    launch: impl LaunchCall,
+) -> Option<Status> {
+    let inside = slot.enter()?;
+    // From here on all is of one session: launches of a signal handler, which may fork and start another
+    // session in the child, are nested.
     let generation = slot.caught_up_with()?;
-    let session = session::published()?;
-    let state = session.hook_state();
-    let clock = Clock::of_process();
-    if !(state.is_plain() && clock.has_counter()) || captures::are_any() {
+    let (state, clock) = (session.hook_state(), Clock::of_process());
+    if !state.is_plain() || clock.has_counter() != HAS_COUNTER || captures::are_any() {
         return None;
     }
     let (pairs, tables) = (pairs::of_process()?, tables::of(session)?);
-    let inside = slot.enter()?;
     let first_ticks = clock.now_if(slot.samples_cost());
     let cuda = CudaSlot::of(slot);
     // The driver's call sets it, if CUPTI reports calls.
@@ -120,6 +133,7 @@ fn plain(slot: &Slot, entry: &'static Entry, launch: impl LaunchCall) -> Option<
     let start_ticks = clock.now();
     let status = launch.call();
     let duration_ticks = clock.now().wrapping_sub(start_ticks);
+    let correlation = cuda.correlation.get();
     if status == SUCCESS
         && session.hook_state() == state
         && cuda.node_count.get() == 0
@@ -128,7 +142,6 @@ fn plain(slot: &Slot, entry: &'static Entry, launch: impl LaunchCall) -> Option<
         let (function, stream) = pair.definitions();
         let description = launch.describe(&Context { session, tables, status, launched: Some(function) });
         let (stack, works) = tables.stack_and_works_in(generation, session, slot);
-        let correlation = cuda.correlation.get();
         let call = Call {
             kind: kind::LAUNCH,
             flags: flag::ASYNC | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 },
@@ -161,8 +174,8 @@ fn plain(slot: &Slot, entry: &'static Entry, launch: impl LaunchCall) -> Option<
     Some(launch.not_alike())
 }
 
-/// Records a launch that was to be [`plain`] and, as it returned, was not like the last ones. Its thread is
-/// still inside of the hook.
+/// Records a launch that was to be [`plain`] and is not: it failed, or made graph nodes, or what hooks do has
+/// changed meanwhile, or its kernel and stream have no entry yet. Its thread is still inside of the hook.
 #[inline(always)]
 pub fn not_alike(entry: &'static Entry, launch: impl LaunchCall) -> Status {
     thread::with(|slot| {

@@ -32,7 +32,7 @@ const NAME_SLOTS: usize = 1 << 17;
 /// Returns the number of a graph or an executable graph (if true) in device records; 0 if it is not known.
 pub type GraphNumber = fn(Handle, bool) -> u32;
 
-/// What a launch reads comes first, in two cache lines.
+/// A launch of a known kernel and stream reads nothing of it; what any other launch reads comes first.
 #[repr(C, align(64))]
 pub struct Tables {
     pub(super) generation: u32,

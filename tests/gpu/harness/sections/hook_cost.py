@@ -72,7 +72,7 @@ def run(bench):
         bench.row("hook_bypass", "FAIL", "the library was not built")
     plan = planned(bench.only or (), library)
     if not plan:
-        bench.row("only", "FAIL", f"choose from {', '.join([*SETTINGS, PAUSED, BY_SAMPLES, AS_SEEN])}")
+        bench.row("only", "FAIL", f"choose from {', '.join([*SETTINGS, PAUSED, BY_SAMPLES, AS_SEEN])}; paused only by samples")
         return
     found = {}
     for of_round in itertools.count():
