@@ -47,8 +47,9 @@ pub fn distance() -> isize {
     distance
 }
 
-/// The memory of the calling thread. Every hook needs it, and reads the distance where it finds all else that
-/// it reads of the process; it is 0 there before the process's first session: in a forked child, before its own.
+/// The memory of the calling thread. Every hook needs it, and reads the distance where it finds all else
+/// that it reads of the process; it is 0 there before the process's first session, and in a forked child
+/// before its own.
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 #[inline(always)]
 pub fn of_this_thread() -> *const u8 {

@@ -14,8 +14,8 @@ pub struct KeptLaunch {
     pub session: Cell<Option<&'static Session>>,
     pub start_ticks: Cell<u64>,
     pub duration_ticks: Cell<u64>,
-    /// If the hook's own time is measured: of a launch that was to be plain, the first reading of the clock; of
-    /// a paused one, the time before its call.
+    /// If the hook's own time is measured: of a launch that was to be plain, the first reading of the
+    /// clock; of a paused one, the time before its call.
     pub own_ticks: Cell<u64>,
     /// The word of the [`HookState`](gputrace_producer::hook_state::HookState) as the call began.
     pub state: Cell<u32>,
