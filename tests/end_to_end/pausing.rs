@@ -257,6 +257,25 @@ fn launches_after_a_start_in_the_middle_of_one_have_their_own_times() {
     assert!(short[1] < 1_000_000 && slow[1] < 1_000_000, "{short:?} {slow:?}");
 }
 
+/// Nearly all the time one thread is inside of a launch that was to be recorded, or counted, as it began.
+#[test]
+fn launches_during_which_a_session_pauses_or_goes_on_are_known_once_and_so_are_the_next() {
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &[], compiled("under_way", Link::Driver), &["100"]);
+    assert_eq!(session.line(), "ready");
+    for to in ["stop", "start", "stop", "start"] {
+        sleep(Duration::from_millis(250));
+        switch(&session, to);
+    }
+    sleep(Duration::from_millis(250));
+    let (report, own) = ended_with_counts(&folder, session);
+    let ([launches, _, copies, ..], [paused_launches, _, paused_copies, ..]) =
+        (recorded(&report), paused(&report));
+    assert_eq!(own, [launches + paused_launches, copies + paused_copies]);
+    assert!(launches > 8 && paused_launches > 4, "{launches} {paused_launches}");
+    assert_eq!(report["complete"], true, "{:#}", report["dropped"]);
+}
+
 /// A launch that does not return delays the start by a tenth of a second, and is reported.
 #[test]
 fn launch_that_does_not_return_does_not_keep_a_session_from_starting() {
