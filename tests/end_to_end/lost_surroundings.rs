@@ -3,6 +3,10 @@
 
 use std::process::Command;
 
+use gputrace_collector::batch::Batch;
+use gputrace_collector::trace_file::TraceReader;
+use gputrace_wire::clock::tick;
+
 use crate::harness::folder::Folder;
 use crate::harness::needs;
 use crate::harness::process::finish;
@@ -80,6 +84,45 @@ fn lost_shared_memory_folder_changes_nothing() {
     }
     ended.expect_code(0);
     assert_eq!(count(&report(&[folder.join("out/trace.gputrace")]), "launches"), 10);
+}
+
+/// The kernel of a virtual machine may keep its time by another clock (`kvm-clock`), and then so do hooks.
+#[test]
+fn lost_counter_of_the_processor_changes_the_clock_alone() {
+    for (option, recorded, paused) in [("--stacks=python", 3_000, 0), ("--start-paused", 0, 3_000)] {
+        let folder = Folder::new();
+        let mut command = Command::new("unshare");
+        clean(&mut command);
+        let script = "clock=/sys/devices/system/clocksource/clocksource0/current_clocksource; \
+                      echo kvm-clock >\"$2/clock\" && mount --bind \"$2/clock\" $clock || exit 99; \
+                      exec \"$1\" run --simulate \"$4\" -o \"$2/out\" -- \"$3\" 3000";
+        command.args(["-m", "sh", "-c", script, "sh"]).arg(gputrace().get_program()).arg(folder.path());
+        let ended = finish(command.arg(compiled("many", Link::Driver)).arg(option));
+        if ended.code() != Some(0) && ended.stderr.contains("unshare: ") || ended.code() == Some(99) {
+            let test = "lost_counter_of_the_processor_changes_the_clock_alone";
+            return needs::skipped(test, &format!("no file system can be mounted: {}", ended.stderr));
+        }
+        ended.expect_code(0);
+        let trace = folder.join("out/trace.gputrace");
+        let clocks: Vec<u32> = TraceReader::open(&trace)
+            .unwrap()
+            .filter_map(|batch| match batch {
+                Batch::ProcessBegin(begin) => Some(begin.tick_kind),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(clocks, [tick::MONOTONIC_NS]);
+        let report = report(&[trace]);
+        let counts =
+            [count(&report, "launches"), report["recording"]["paused_launches"].as_u64().unwrap_or(0)];
+        assert_eq!(counts, [recorded, paused]);
+        assert_eq!(count(&report, "timed_operations"), recorded);
+        assert_eq!(report["complete"], true, "{:#}", report["dropped"]);
+        // Of 61 launches one is measured.
+        assert!(count(&report["cost"], "sampled_hooks") >= 40, "{:#}", report["cost"]);
+        let hook_ns = report["cost"]["hook_ns"].as_f64().unwrap();
+        assert!(hook_ns > 1.0 && hook_ns < 1e6, "{hook_ns}");
+    }
 }
 
 /// A login shell's profile has `export LD_PRELOAD=$(gputrace lib)`: programs without CUDA write nothing more,
