@@ -81,16 +81,20 @@ fn killed_program_reports_what_was_in_flight() {
 /// followed by much more time than any of them took.
 #[test]
 fn short_kernels_on_an_idle_device_are_not_reported_as_in_flight() {
-    let traced = run("faulting").arg("idle").go();
-    assert_eq!(traced.ended.signal(), Some(libc::SIGINT));
-    let report = traced.report();
+    let ended = || {
+        let traced = run("faulting").arg("idle").go();
+        assert_eq!(traced.ended.signal(), Some(libc::SIGINT));
+        traced.report()
+    };
+    // On a loaded machine the signal may come so late that no record is missing, which shows nothing.
+    let is_missing = |report: &Value| count(report, "untimed_operations") > 1;
+    let report =
+        (0..10).map(|_| ended()).find(is_missing).expect("every kernel has its times, ten times over");
     assert_eq!(report["processes"][0]["end"], "vanished", "{report:#}");
     let operations: u64 =
         report["in_flight"].as_array().unwrap().iter().map(|of| of["operations"].as_u64().unwrap()).sum();
     assert!(operations <= 1, "{report:#}");
     assert_eq!(count(&report, "launches"), 204);
-    let missing = count(&report, "untimed_operations");
-    assert!(missing > 1, "{missing} without times: the test shows nothing");
 }
 
 #[test]
