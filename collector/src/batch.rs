@@ -116,8 +116,8 @@ pub enum SeriesMark {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LeftOut {
-    /// Processes of which nothing is there: that ended before the excerpt, or began after the limit was
-    /// reached. Others are complete but for events.
+    /// Processes that are not there: they ended before the excerpt, or began after the limit was reached.
+    /// Others are complete but for events.
     pub processes: u64,
     /// Entries of all kinds.
     pub entries: u64,

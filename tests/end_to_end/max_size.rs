@@ -119,7 +119,7 @@ fn max_size_bounds_what_a_collector_with_its_own_folder_writes() {
     let report = report(&[folder.join("out/trace.gputrace")]);
     let left_out = &report["size_limits"][0]["left_out"];
     // On a loaded machine a thread may wait for room in vain, and then its events are counted as dropped:
-    // those of the second process, of which nothing is in the trace, as what it lost.
+    // those of the second process, which is not in the trace, as what it lost.
     let full = report["dropped"]["ring_full"].as_u64().unwrap_or(0) + count(left_out, "lost");
     let known = count(&report, "launches") + count(left_out, "launches");
     assert!((LAUNCHES..=LAUNCHES + full).contains(&(known + full)), "{known} and {full}: {left_out:#}");

@@ -77,7 +77,10 @@ def run(bench):
     found = {}
     for of_round in itertools.count():
         processes = [(setting, way, tool) for setting, way in plan for tool in tools if setting != PAUSED or tool == "tested"]
-        if of_round and (not bench.only and of_round == (1 if bench.quick else ROUNDS) or bench.time_left() < LOADING_S + (SECONDS + 1) * len(processes)):
+        if of_round and not bench.only and of_round == (1 if bench.quick else ROUNDS):
+            return
+        if of_round and bench.time_left() < LOADING_S + (SECONDS + 1) * len(processes):
+            bench.row("rounds", "INFO", f"{of_round}; there was no time for another one")
             return
         # The first one to run has the others waiting beside it.
         if of_round % 2:
