@@ -19,6 +19,23 @@ pub struct Works(u64);
 impl Works {
     /// No active span, as far as was checked.
     pub const NOT: Works = Works(0);
+    /// No stack, and no [`Works`]; the compiler does not know that they are 0. Where there may be another one
+    /// it would otherwise jump to set each to 0, and back.
+    #[inline(always)]
+    pub fn of_no_stack() -> (u32, Works) {
+        let zero: u64;
+        // SAFETY: sets a register.
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        unsafe {
+            core::arch::asm!("xor {zero:e}, {zero:e}", zero = out(reg) zero, options(pure, nomem, nostack));
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        {
+            zero = 0;
+        }
+        (zero as u32, Works(zero))
+    }
+
     /// All sources must be asked. Values other than this and [`Works::NOT`] are the address of the thread's
     /// Python state, which is at neither.
     pub(crate) const ASK: Works = Works(1);

@@ -16,6 +16,7 @@
 //! stacks get id 0 and are counted, and known stacks keep their ids.
 
 use core::cell::UnsafeCell;
+use core::hint::cold_path;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use gputrace_producer::handles::Handles;
@@ -123,6 +124,7 @@ pub enum Asked {
 #[inline(always)]
 pub fn asked(state: HookState) -> Option<Asked> {
     if state.has_native() || operators::have_begun() {
+        cold_path();
         Some(Asked::Others)
     } else {
         state.has_python().then_some(Asked::Python)
@@ -190,6 +192,7 @@ impl Stacks {
         {
             return found;
         }
+        cold_path();
         stacks.as_ref().map_or((0, Works::NOT), |stacks| stacks.of_parts(session, slot))
     }
 

@@ -27,7 +27,8 @@ use crate::cupti::{self, instantiation, whole_kind};
 use crate::describe::{array, context, copy, fill, graph, launch, memory, module, pool, sync};
 use crate::hook::capture;
 use crate::hook::description::{Context, Description};
-use crate::hook::{launch as launch_steps, paused_launch, steps};
+use crate::hook::launch_frame::Frame;
+use crate::hook::{around_launch, launch as launch_steps, paused_launch, plain_launch, steps};
 use crate::lifecycle::device_times::DEVICE_TIMES;
 use crate::lifecycle::start;
 use crate::resolve::proc_address;
@@ -67,7 +68,7 @@ macro_rules! hooks {
             hooks!(@entry cuGetProcAddress cuGetProcAddress_v2 12000 legacy),
         ];
 
-        $($(hooks!(@export $symbol $args $body);)+)*
+        $($(hooks!(@export $symbol $flavour $args $body);)+)*
     };
     (@entry $base:ident $symbol:ident $since:literal $flavour:ident) => {
         Entry {
@@ -81,14 +82,14 @@ macro_rules! hooks {
             api: AtomicU64::new(0),
         }
     };
-    (@export $symbol:ident $args:tt (before let $kept:ident = $before:expr; |$cx:ident| $description:expr)) => {
+    (@export $symbol:ident $flavour:ident $args:tt (before let $kept:ident = $before:expr; |$cx:ident| $description:expr)) => {
         hooks!(@function $symbol $args ($kept = $before) |$cx| $description);
     };
-    (@export $symbol:ident $args:tt (before $before:expr; |$cx:ident| $description:expr)) => {
+    (@export $symbol:ident $flavour:ident $args:tt (before $before:expr; |$cx:ident| $description:expr)) => {
         hooks!(@function $symbol $args (_ = $before) |$cx| $description);
     };
-    (@export $symbol:ident $args:tt (launch ($of:ident, $stream:expr); |$cx:ident| $description:expr)) => {
-        hooks!(@launch $symbol $args ($of, $stream) |$cx| $description);
+    (@export $symbol:ident $flavour:ident $args:tt (launch ($of:ident, $stream:expr); |$cx:ident| $description:expr)) => {
+        hooks!(@launch $symbol $flavour $args ($of, $stream) |$cx| $description);
     };
     // The typed call of the original.
     (@call ($($arg:ident: $type:ty),*)) => {
@@ -113,22 +114,27 @@ macro_rules! hooks {
         let entry: &'static Entry = &ENTRIES[const { Index::$symbol as usize }];
         entry
     }};
-    // A launch: while the session is paused it runs through a function of its own, without what records one.
-    (@launch $symbol:ident ($($arg:ident: $type:ty),*) ($of:ident, $stream:expr) |$cx:ident| $description:expr) => {
+    // A launch: its hook is written in instructions, and has functions around the driver's.
+    (@launch $symbol:ident $flavour:ident ($($arg:ident: $type:ty),*) ($of:ident, $stream:expr) |$cx:ident| $description:expr) => {
+        // What a launch runs through lies together, in one page.
+        core::arch::global_asm!(
+            concat!(".pushsection .text.hot.hooks.", stringify!($symbol), ", \"ax\", @progbits"),
+            ".p2align 11",
+            ".popsection",
+        );
+
         /// # Safety
         /// The same as for the driver's function of that name: the caller's arguments are passed on
         /// unchanged.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
-        // One section for what launches run through, so that it lies together.
-        #[unsafe(link_section = ".text.hot.hooks")]
+        #[unsafe(link_section = concat!(".text.hot.hooks.", stringify!($symbol)))]
         pub unsafe extern "C-unwind" fn $symbol($($arg: $type),*) -> Status {
-            paused_launch::hook!(
+            around_launch::hook!(
                 size_of::<Entry>() * Index::$symbol as usize,
                 ENTRIES,
                 [$(stringify!($arg)),*].len(),
-                $symbol::in_full,
-                $symbol::recorded
+                $symbol
             )
         }
 
@@ -138,6 +144,8 @@ macro_rules! hooks {
             hooks!(@call ($($arg: $type),*));
             #[allow(unused_variables)]
             impl launch_steps::LaunchCall for Call {
+                const PER_THREAD: bool = hooks!(@per_thread $flavour);
+
                 #[inline(always)]
                 fn launched(self) -> (Handle, Handle) {
                     let Call(_, $($arg),*) = self;
@@ -149,36 +157,34 @@ macro_rules! hooks {
                     $description
                 }
                 #[inline(always)]
-                fn otherwise(self) -> Status {
-                    let Call(_, $($arg),*) = self;
-                    // SAFETY: the caller's own arguments.
-                    unsafe { otherwise($($arg),*) }
-                }
-                #[inline(always)]
-                fn not_alike(self) -> Status {
-                    let Call(_, $($arg),*) = self;
-                    // SAFETY: the caller's own arguments.
-                    unsafe { not_alike($($arg),*) }
+                unsafe fn of(frame: Frame) -> Call {
+                    let mut arguments = frame.arguments();
+                    // SAFETY: the arguments of this function, in their order.
+                    unsafe {
+                        $(let $arg: $type = arguments.next();)*
+                        Call(core::ptr::null_mut(), $($arg),*)
+                    }
                 }
             }
 
-            /// Called after a launch that came while the session was paused.
+            /// Called before a launch that may be plain.
             ///
             /// # Safety
-            /// The same as for the driver's function of that name.
-            #[cold]
-            pub unsafe extern "C-unwind" fn recorded($($arg: $type),*) -> Status {
-                paused_launch::record(hooks!(@entry_of $symbol), Call(core::ptr::null_mut(), $($arg),*))
+            /// The frame is that of this function's hook.
+            #[unsafe(link_section = concat!(".text.hot.hooks.", stringify!($symbol)))]
+            pub unsafe extern "C" fn plain_begin(frame: Frame) -> *mut c_void {
+                // SAFETY: the caller's frame.
+                unsafe { plain_launch::begin::<Call>(frame, hooks!(@entry_of $symbol)) }
             }
 
-            /// Called instead of the driver's function, for a launch that is not plain.
+            /// Called after it.
             ///
             /// # Safety
-            /// The same as for the driver's function of that name.
-            #[inline(never)]
-            unsafe extern "C-unwind" fn otherwise($($arg: $type),*) -> Status {
-                let entry = hooks!(@entry_of $symbol);
-                launch_steps::otherwise(entry, without_session, Call(originals::of(entry), $($arg),*))
+            /// The frame is that of this function's hook.
+            #[unsafe(link_section = concat!(".text.hot.hooks.", stringify!($symbol)))]
+            pub unsafe extern "C" fn plain_end(frame: Frame, status: Status) -> Status {
+                // SAFETY: the caller's frame.
+                unsafe { plain_launch::end::<Call>(frame, status, hooks!(@entry_of $symbol)) }
             }
 
             /// Called after a launch that was to be plain and is not.
@@ -186,36 +192,44 @@ macro_rules! hooks {
             /// # Safety
             /// The same as for the driver's function of that name.
             #[cold]
-            #[inline(never)]
-            unsafe extern "C-unwind" fn not_alike($($arg: $type),*) -> Status {
+            pub unsafe extern "C-unwind" fn not_alike($($arg: $type),*) -> Status {
                 launch_steps::not_alike(hooks!(@entry_of $symbol), Call(core::ptr::null_mut(), $($arg),*))
             }
 
+            /// Called after a launch that came while the session was paused.
+            ///
             /// # Safety
             /// The same as for the driver's function of that name.
-            #[inline(never)]
-            #[unsafe(link_section = ".text.hot.hooks")]
-            pub unsafe extern "C-unwind" fn in_full($($arg: $type),*) -> Status {
+            #[cold]
+            pub unsafe extern "C-unwind" fn paused($($arg: $type),*) -> Status {
+                paused_launch::record(hooks!(@entry_of $symbol), Call(core::ptr::null_mut(), $($arg),*))
+            }
+
+            /// Called instead of the driver's function, for a launch that is neither.
+            ///
+            /// # Safety
+            /// The same as for the driver's function of that name.
+            pub unsafe extern "C-unwind" fn otherwise($($arg: $type),*) -> Status {
                 let entry = hooks!(@entry_of $symbol);
                 let original = originals::of(entry);
                 if original.is_null() {
                     return ERROR_STUB_LIBRARY;
                 }
-                launch_steps::around(entry, Call(original, $($arg),*))
+                launch_steps::otherwise(entry, without_session, Call(original, $($arg),*))
             }
         }
     };
-    (@export $symbol:ident $args:tt (|$cx:ident| $description:expr)) => {
+    (@export $symbol:ident $flavour:ident $args:tt (|$cx:ident| $description:expr)) => {
         hooks!(@function $symbol $args (_ = ()) |$cx| $description);
     };
-    (@export $symbol:ident $args:tt (fails |$cx:ident| $description:expr)) => {
+    (@export $symbol:ident $flavour:ident $args:tt (fails |$cx:ident| $description:expr)) => {
         hooks!(@function $symbol $args (_ = ()) (steps around_failure) |$cx| $description);
     };
-    (@export $symbol:ident $args:tt (before $before:expr; fails |$cx:ident| $description:expr)) => {
+    (@export $symbol:ident $flavour:ident $args:tt (before $before:expr; fails |$cx:ident| $description:expr)) => {
         hooks!(@function $symbol $args (_ = $before) (steps around_failure) |$cx| $description);
     };
-    (@export $symbol:ident ($out:ident: $of:ty, $graph:ident: $handle:ty, $($more:tt)*) node) => {
-        hooks!(@export $symbol ($out: $of, $graph: $handle, $($more)*)
+    (@export $symbol:ident $flavour:ident ($out:ident: $of:ty, $graph:ident: $handle:ty, $($more:tt)*) node) => {
+        hooks!(@export $symbol $flavour ($out: $of, $graph: $handle, $($more)*)
             (|cx| graph::node_added(cx, $graph, core::ptr::null_mut())));
     };
     (@function $symbol:ident $args:tt $before:tt |$cx:ident| $description:expr) => {

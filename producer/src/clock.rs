@@ -103,17 +103,24 @@ pub fn counter() -> u64 {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn counter_if(is_read: bool) -> u64 {
+    counter_if_zero(u32::from(!is_read))
+}
+
+/// [`Clock::now_if`] the word is 0, likewise.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub fn counter_if_zero(word: u32) -> u64 {
     let ticks;
     // SAFETY: as in `counter`.
     unsafe {
         core::arch::asm!(
-            "test {is_read}, {is_read}",
-            "jz 2f",
+            "test {word:e}, {word:e}",
+            "jnz 2f",
             "rdtsc",
             "shl rdx, 32",
             "or rax, rdx",
             "2:",
-            is_read = in(reg_byte) u8::from(is_read),
+            word = in(reg) word,
             inout("rax") 0u64 => ticks,
             out("rdx") _,
             options(nostack),

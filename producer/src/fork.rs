@@ -22,7 +22,7 @@
 
 use core::mem::{offset_of, size_of};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::hook_state::HookState;
 use crate::own_static;
@@ -32,9 +32,9 @@ use crate::system;
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct OfProcess {
-    generation: AtomicU32,
-    /// The session's [`HookState`].
-    pub(crate) hook_state: AtomicU32,
+    /// The generation, and above it the session's [`HookState`]: one word, so that a launch sees by one
+    /// comparison whether both are what they were at the thread's last one.
+    state: AtomicU64,
     /// The session; the [`session`](crate::session) module alone knows its type.
     pub(crate) session: AtomicPtr<()>,
     /// Which clock is read; 0 until that is decided.
@@ -55,23 +55,70 @@ pub struct OfProcess {
 }
 
 /// Where in [`PAGE`] the session's [`HookState`] is.
-pub const HOOK_STATE_AT: usize = offset_of!(OfProcess, hook_state);
+pub const HOOK_STATE_AT: usize = offset_of!(OfProcess, state) + 4;
+
+/// A session's generation with what hooks do with calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StateOfProcess(u64);
 
 const _: () = assert!(size_of::<OfProcess>() == PAGE_BYTES && offset_of!(OfProcess, slot_distance) < 64);
 const PAGE_BYTES: usize = 4096;
+
+impl StateOfProcess {
+    pub fn new(generation: u32, hook_state: HookState) -> StateOfProcess {
+        StateOfProcess(u64::from(hook_state.to_word()) << 32 | u64::from(generation))
+    }
+
+    /// Of no process: no generation is that large.
+    pub const NONE: StateOfProcess = StateOfProcess(u64::MAX);
+
+    #[inline(always)]
+    pub fn generation(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    pub fn hook_state(self) -> HookState {
+        HookState::from_word((self.0 >> 32) as u32)
+    }
+
+    /// All of it in one word; zeroed memory is [`NONE`](StateOfProcess::NONE).
+    #[inline(always)]
+    pub fn to_word(self) -> u64 {
+        !self.0
+    }
+}
 
 impl OfProcess {
     /// What hooks do with calls.
     #[inline(always)]
     pub fn hook_state(&self) -> HookState {
-        HookState::from_word(self.hook_state.load(Ordering::Relaxed))
+        self.state().hook_state()
+    }
+
+    #[inline(always)]
+    pub fn state(&self) -> StateOfProcess {
+        // SYNC: pairs with the Release store in `set_generation`: a thread that sees a session's generation
+        // sees its pointer too. Otherwise a thread of a forked child could take its parent's session, whose
+        // memory is not mapped, for its own.
+        StateOfProcess(self.state.load(Ordering::Acquire))
+    }
+
+    /// Changes what hooks do with calls.
+    pub(crate) fn change_hooks(&self, change: impl Fn(HookState) -> HookState) {
+        self.change(|found| StateOfProcess::new(found.generation(), change(found.hook_state())));
+    }
+
+    fn change(&self, change: impl Fn(StateOfProcess) -> StateOfProcess) {
+        let change = |found: u64| Some(change(StateOfProcess(found)).0);
+        // SYNC: pairs with the Acquire load in `state`.
+        let _ = self.state.fetch_update(Ordering::Release, Ordering::Relaxed, change);
     }
 }
 
 /// In `.bss`, which comes from no file: only such memory can be marked.
 pub static PAGE: OfProcess = OfProcess {
-    generation: AtomicU32::new(0),
-    hook_state: AtomicU32::new(0),
+    state: AtomicU64::new(0),
     session: AtomicPtr::new(ptr::null_mut()),
     clock_kind: AtomicU32::new(0),
     vendor_count: AtomicU32::new(0),
@@ -112,8 +159,7 @@ pub fn prepare() {
 }
 
 extern "C" fn in_child() {
-    PAGE.generation.store(0, Ordering::Relaxed);
-    PAGE.hook_state.store(0, Ordering::Relaxed);
+    PAGE.state.store(0, Ordering::Relaxed);
     PAGE.session.store(ptr::null_mut(), Ordering::Relaxed);
     PAGE.clock_kind.store(0, Ordering::Relaxed);
     PAGE.vendor_count.store(0, Ordering::Relaxed);
@@ -181,16 +227,12 @@ fn counts_every_mapping() -> bool {
 /// The generation of this process's session; 0 where there is none, as in every new child.
 #[inline(always)]
 pub fn generation() -> u32 {
-    // SYNC: pairs with the Release store in `set_generation`: a thread that sees a session's generation
-    // sees its pointer too. Otherwise a thread of a forked child could take its parent's session, whose
-    // memory is not mapped, for its own.
-    of_process().generation.load(Ordering::Acquire)
+    of_process().state().generation()
 }
 
 /// Makes a session current, after its pointer was stored; 0 for none.
 pub fn set_generation(generation: u32) {
-    // SYNC: pairs with the Acquire load in `generation`.
-    PAGE.generation.store(generation, Ordering::Release);
+    PAGE.change(|found| StateOfProcess::new(generation, found.hook_state()));
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ unsafe impl Zeroed for core::sync::atomic::AtomicU32 {}
 unsafe impl Zeroed for core::sync::atomic::AtomicU8 {}
 // SAFETY: bytes.
 unsafe impl Zeroed for u8 {}
+// SAFETY: as many values for which zero is valid.
+unsafe impl<T: Zeroed, const COUNT: usize> Zeroed for [T; COUNT] {}
 
 /// Maps memory for `count` values; `None` if the kernel has no memory for them.
 pub fn map<T: Zeroed>(count: usize) -> Option<&'static [T]> {
@@ -67,11 +69,11 @@ pub fn prefetch_at(address: u64) {
 /// The same for a line that is written next, which another core may have read: it is then fetched as this
 /// core's own. Processors without the instruction ignore it.
 #[inline(always)]
-pub fn prefetch_to_write<T: ?Sized>(of: &T) {
+pub fn prefetch_to_write<T>(of: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: reads nothing that the program could see, and never faults.
     unsafe {
-        core::arch::asm!("prefetchw [{}]", in(reg) ptr::from_ref(of).cast::<u8>(), options(nostack, preserves_flags, readonly));
+        core::arch::asm!("prefetchw [{}]", in(reg) of, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = of;

@@ -149,7 +149,7 @@ pub fn start(
     match build(socket, command) {
         Ok(session) => {
             let of_process = fork::of_process();
-            of_process.hook_state.store(0, Ordering::Relaxed);
+            of_process.change_hooks(|_| HookState::from_word(0));
             of_process.slot_distance.store(slot_memory::distance(), Ordering::Relaxed);
             of_process.session.store(core::ptr::from_ref(session).cast_mut().cast(), Ordering::Release);
             before(session);
@@ -330,8 +330,7 @@ impl Session {
     }
 
     fn change_hooks(&self, change: impl Fn(HookState) -> HookState) {
-        let change = |found: u32| Some(change(HookState::from_word(found)).to_word());
-        let _ = fork::of_process().hook_state.fetch_update(Ordering::Release, Ordering::Relaxed, change);
+        fork::of_process().change_hooks(change);
     }
 
     /// Adds to a process-wide counter.

@@ -53,13 +53,28 @@ pub fn distance() -> isize {
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 #[inline(always)]
 pub fn of_this_thread() -> *const u8 {
-    let distance = match fork::of_process().slot_distance.load(Ordering::Relaxed) {
-        0 => {
+    match of_this_thread_if_known() {
+        Some(memory) => memory,
+        None => {
             cold_path();
-            distance()
+            at(distance())
         }
-        known => known,
-    };
+    }
+}
+
+/// The same; `None` before the process's first session, and in a forked child before its own.
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[inline(always)]
+pub fn of_this_thread_if_known() -> Option<*const u8> {
+    match fork::of_process().slot_distance.load(Ordering::Relaxed) {
+        0 => None,
+        known => Some(at(known)),
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[inline(always)]
+fn at(distance: isize) -> *const u8 {
     let memory: *const u8;
     // SAFETY: adds a constant to the thread pointer.
     unsafe {
@@ -88,4 +103,10 @@ pub fn of_this_thread() -> *const u8 {
         static MEMORY: Memory = const { Memory(UnsafeCell::new([0; BYTES])) };
     }
     MEMORY.with(|memory| memory.0.get().cast_const().cast())
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+#[inline(always)]
+pub fn of_this_thread_if_known() -> Option<*const u8> {
+    Some(of_this_thread())
 }

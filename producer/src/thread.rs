@@ -14,6 +14,7 @@
 //! writes by [`Callbacks::catch_up`] follow the id.
 
 use core::cell::{Cell as Shared, UnsafeCell};
+use core::hint::cold_path;
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
@@ -24,6 +25,8 @@ use gputrace_wire::definition::{kind, role};
 use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::{RingHeader, ring_state};
 
+use crate::fork::StateOfProcess;
+use crate::hook_state::HookState;
 use crate::memory::prefetch_to_write;
 use crate::on_full::{self, WaitedSoFar};
 use crate::session::Session;
@@ -53,6 +56,24 @@ impl Generation {
     }
 }
 
+/// What of the process a thread's next entry is ready for; zeroed memory is for nothing.
+#[derive(Debug)]
+struct Ready(Shared<u64>);
+
+impl Ready {
+    /// The session generation for which the thread has a ring, has written its id to it and has [caught
+    /// up](Callbacks::catch_up); else [`NONE`].
+    #[inline(always)]
+    fn generation(&self) -> u32 {
+        !self.0.get() as u32
+    }
+
+    /// For no launches in particular.
+    fn set_generation(&self, generation: u32) {
+        self.0.set(StateOfProcess::new(generation, HookState::from_word(u32::MAX)).to_word());
+    }
+}
+
 /// Zero is valid for every field, and a new slot. The order is that of use: a launch without stacks touches
 /// the first two cache lines.
 #[derive(Debug)]
@@ -64,14 +85,12 @@ pub struct Slot {
     may_wait: Shared<bool>,
     /// Whether the thread holds a lock of the program's, so that it does not wait in any case.
     holds_lock: Shared<bool>,
-    /// The session generation for which the thread has a ring, has written its id to it and has [caught
-    /// up](Callbacks::catch_up); else [`NONE`].
-    generation: Generation,
     /// Calls since the last one whose hook measured its own cost.
     calls: Shared<u32>,
+    ready: Ready,
     header: Shared<Option<&'static RingHeader>>,
     /// The vendor layer's data about the thread and its current call.
-    pub vendor: Area<4>,
+    pub vendor: Area<5>,
     ring: UnsafeCell<MaybeUninit<Producer<'static>>>,
     /// The `callstack` crate's data about the thread.
     pub callstack: Area<61>,
@@ -128,6 +147,14 @@ pub fn with<R>(body: impl FnOnce(&Slot) -> R) -> R {
     // SAFETY: memory of that size and alignment, which lives as long as the thread and is this thread's
     // alone; it was zero at first, which is a valid slot, and only this function uses it.
     body(unsafe { &*slot_memory::of_this_thread().cast::<Slot>() })
+}
+
+/// The same, once this process has started a session; `None` before, and in a forked child.
+#[inline(always)]
+pub fn with_known<R>(body: impl FnOnce(&Slot) -> R) -> Option<R> {
+    let memory = slot_memory::of_this_thread_if_known()?;
+    // SAFETY: as in `with`.
+    Some(body(unsafe { &*memory.cast::<Slot>() }))
 }
 
 /// The result of [`Slot::offer`].
@@ -188,9 +215,7 @@ impl Slot {
         if let Some(header) = self.header.get() {
             prefetch_to_write(&header.written);
             // SAFETY: as in `emit`.
-            if let Some(next) = unsafe { (*self.ring.get()).assume_init_ref() }.next() {
-                prefetch_to_write(next);
-            }
+            prefetch_to_write(unsafe { (*self.ring.get()).assume_init_ref() }.next());
         }
     }
 
@@ -205,9 +230,13 @@ impl Slot {
     #[inline(always)]
     pub fn samples_cost(&self) -> bool {
         let calls = self.calls.get().wrapping_add(1);
-        let is_sampled = calls == SAMPLE_EVERY;
-        self.calls.set(if is_sampled { 0 } else { calls });
-        is_sampled
+        if calls == SAMPLE_EVERY {
+            cold_path();
+            self.calls.set(0);
+            return true;
+        }
+        self.calls.set(calls);
+        false
     }
 
     /// Whether [`Slot::samples_cost`] will say so of the next call.
@@ -220,6 +249,14 @@ impl Slot {
     #[inline(always)]
     pub fn is_sampled(&self) -> bool {
         self.calls.get() == 0
+    }
+
+    /// The processor's counter if [`is_sampled`](Slot::is_sampled), else 0. To be called only where that
+    /// counter is the clock.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn counter_if_sampled(&self) -> u64 {
+        clock::counter_if_zero(self.calls.get())
     }
 
     /// Adds a measured cost.
@@ -327,6 +364,29 @@ impl Slot {
         fits
     }
 
+    /// The same for an entry of one cell, which is made where it is written: a hook then keeps few values.
+    #[inline(always)]
+    pub fn emit_one(&self, session: &'static Session, cell: impl FnOnce() -> Cell) {
+        if !self.is_caught_up() && !self.begin_or_count(session) {
+            return;
+        }
+        let Some(header) = self.header.get() else { return cold_path() };
+        // SAFETY: as in `emit`.
+        let ring = unsafe { (*self.ring.get()).assume_init_mut() };
+        let space = match ring.space_for_one() {
+            Some(space) => space,
+            None => {
+                cold_path();
+                match self.waited_for_space(session, 1).then(|| ring.space_for_one()).flatten() {
+                    Some(space) => space,
+                    None => return dropped(header),
+                }
+            }
+        };
+        space.fill(cell());
+        add(&header.written, 1);
+    }
+
     /// What `body` writes is dropped and counted where the ring is full, even if the user asked for waiting:
     /// the thread holds a lock of the program's, which other threads may need.
     pub fn without_waiting(&self, body: impl FnOnce()) {
@@ -364,12 +424,27 @@ impl Slot {
     #[inline(always)]
     pub fn caught_up_with(&self) -> Option<u32> {
         let generation = fork::generation();
-        (self.generation.get() == generation).then_some(generation)
+        (self.ready.generation() == generation).then_some(generation)
+    }
+
+    /// Whether the thread has caught up with that state's session, and its launches are
+    /// [known](Slot::knows_launches) to be recorded by few steps in it.
+    #[inline(always)]
+    pub fn is_ready_for_launches(&self, state: StateOfProcess) -> bool {
+        self.ready.0.get() == state.to_word()
+    }
+
+    /// Notes that launches are recorded by few steps as long as what hooks do is this, and the thread has
+    /// caught up, as it has now.
+    pub fn knows_launches(&self, state: HookState) {
+        if let Some(generation) = self.caught_up_with() {
+            self.ready.0.set(StateOfProcess::new(generation, state).to_word());
+        }
     }
 
     /// Makes the next entry of the thread call [`Callbacks::catch_up`] first.
     pub fn must_catch_up(&self) {
-        self.generation.set(NONE);
+        self.ready.set_generation(NONE);
     }
 
     /// Sets the callbacks. Always the same ones: those of one layer above.
@@ -433,7 +508,7 @@ impl Slot {
     /// Writes the thread's id to its ring, once, and then the entries that must follow the id; false if
     /// they do not fit.
     fn begin(&self, session: &Session) -> bool {
-        if self.generation.get() == self.attached.get() {
+        if self.ready.generation() == self.attached.get() {
             return true;
         }
         let Some(header) = self.header.get() else { return false };
@@ -451,7 +526,7 @@ impl Slot {
         let mut write = |cells: &[Cell]| self.push(header, cells);
         let begun = callbacks.is_none_or(|callbacks| (callbacks.catch_up)(self, session, &mut write));
         if begun {
-            self.generation.set(self.attached.get());
+            self.ready.set_generation(self.attached.get());
         }
         begun
     }
@@ -475,7 +550,7 @@ impl Slot {
         }
         let _errno = KeepErrno::new();
         // The slot's contents belong to another session; in a forked child their memory is not mapped.
-        self.generation.set(NONE);
+        self.ready.set_generation(NONE);
         self.named.set(NONE);
         self.attached.set(0);
         self.header.set(None);
@@ -498,7 +573,7 @@ impl Slot {
 
     /// Gives the ring back. The next owner continues from its positions.
     fn detach(&self) {
-        self.generation.set(NONE);
+        self.ready.set_generation(NONE);
         self.named.set(NONE);
         if let Some(callbacks) = self.callbacks.get() {
             (callbacks.thread_ends)(self);
@@ -510,6 +585,12 @@ impl Slot {
             header.state.store(ring_state::FREE, Ordering::Release);
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn dropped(header: &RingHeader) {
+    add(&header.dropped, 1);
 }
 
 /// Adds to a counter of which this thread is the only writer.

@@ -70,14 +70,19 @@ fn thread_may_end_inside_a_call() {
     let traced = traced.env("LD_PRELOAD", order).succeed();
     assert_eq!(traced.ended.stdout, expected);
     assert_eq!(count(&traced.report()["recording"], "paused_launches"), 2);
-    // Inside of one that is recorded the thread leaves the hook, so that its last launch is recorded too.
-    let traced = bare("thread_ends_inside").arg("launch").arg("again");
-    let order = format!("{}:{}", tool::library().display(), other.display());
-    let traced = traced.env("LD_PRELOAD", order).succeed();
-    assert_eq!(traced.ended.stdout, expected);
-    let report = traced.report();
-    assert_eq!(
-        (count(&report, "launches"), report["dropped"].as_object().map(|dropped| dropped.len())),
-        (3, Some(0))
-    );
+    // Inside of a function's first launch that is recorded the thread leaves the hook, so that its last
+    // launch is recorded too. Inside of a later one, whose hook is written in instructions, it does not: that
+    // launch is counted as a nested call.
+    for later in [false, true] {
+        let mut traced = bare("thread_ends_inside").arg("launch").arg("again");
+        if later {
+            traced = traced.arg("later");
+        }
+        let order = format!("{}:{}", tool::library().display(), other.display());
+        let traced = traced.env("LD_PRELOAD", order).succeed();
+        assert_eq!(traced.ended.stdout, expected);
+        let report = traced.report();
+        let expected = if later { serde_json::json!({"nested_calls": 1}) } else { serde_json::json!({}) };
+        assert_eq!((count(&report, "launches"), &report["dropped"]), (3, &expected));
+    }
 }

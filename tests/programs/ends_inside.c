@@ -1,5 +1,5 @@
 /* Another preloaded library whose cuStreamSynchronize and cuLaunchCooperativeKernel end the thread that calls them, as a
-   cancellation would. */
+   cancellation would; the launch only of a single block. */
 #include "driver.h"
 #include <pthread.h>
 
@@ -12,7 +12,9 @@ CUresult cuStreamSynchronize(CUstream stream)
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                                    unsigned bz, unsigned shared, CUstream stream, void **parameters)
 {
-    (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)parameters;
+    if (gx > 1)
+        return 0;
+    (void)function, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)parameters;
     pthread_exit(stream);
     return 1;
 }

@@ -17,6 +17,8 @@
 //! A ring outlives its thread. When a thread ends, the next new thread takes the ring over and
 //! continues from its positions; a `THREAD_BEGIN` entry names the thread of the entries that follow.
 
+use core::hint::cold_path;
+
 use crate::atomic::{AtomicU64, Ordering};
 use crate::cell::{CELL_WORDS, Cell};
 
@@ -81,39 +83,64 @@ impl<'a> Producer<'a> {
     /// Publishes the cells as one entry, or returns false if they do not fit now.
     #[inline(always)]
     pub fn push(&mut self, cells: &[Cell]) -> bool {
-        let count = cells.len() as u64;
+        if !self.fit(cells.len() as u64) {
+            return false;
+        }
+        self.write(cells);
+        true
+    }
+
+    /// Whether so many cells fit now. Reads the consumer's position only if they would not by the last one.
+    #[inline(always)]
+    fn fit(&mut self, count: u64) -> bool {
         let space = |used: u64| self.ring.capacity().saturating_sub(used);
         if space(self.head.wrapping_sub(self.tail)) < count {
+            cold_path();
             // SYNC: pairs with the Release store of `tail` in `Consumer::give_back`. Without it
-            // the stores below could overtake the consumer's loads of the old cells.
+            // the stores in `write` could overtake the consumer's loads of the old cells.
             self.tail = self.ring.tail.load(Ordering::Acquire);
             // A hostile consumer may have stored any value. A tail past head makes this wrap to a huge
             // number, and the entry is dropped; it can do no more harm here.
-            if space(self.head.wrapping_sub(self.tail)) < count {
-                return false;
-            }
+            return space(self.head.wrapping_sub(self.tail)) >= count;
         }
+        true
+    }
+
+    /// Space for an entry of one cell, which is made only then; `None` if it does not fit now.
+    #[inline(always)]
+    pub fn space_for_one(&mut self) -> Option<SpaceForOne<'_, 'a>> {
+        if !self.fit(1) {
+            return None;
+        }
+        let slot = self.ring.slot(self.head)?;
+        Some(SpaceForOne { producer: self, slot })
+    }
+
+    #[inline(always)]
+    fn write(&mut self, cells: &[Cell]) {
         let mut position = self.head;
         for cell in cells {
             if let Some(slot) = self.ring.slot(position) {
-                for (to, word) in slot.iter().zip(cell.0) {
-                    // Relaxed: published by the Release store of `head` below.
-                    to.store(word, Ordering::Relaxed);
-                }
+                store(slot, cell);
             }
             position = position.wrapping_add(1);
         }
+        self.publish(position);
+    }
+
+    /// Publishes the cells before a position.
+    #[inline(always)]
+    fn publish(&mut self, position: u64) {
         self.head = position;
         // SYNC: pairs with the Acquire load of `head` in `Consumer::available`. Without it the
         // consumer could see the new position before the cells' words.
         self.ring.head.store(position, Ordering::Release);
-        true
     }
 
-    /// The first word of the slot that the next cell will be written to.
+    /// Where the next cell will be written to. Not to be read.
     #[inline(always)]
-    pub fn next(&self) -> Option<&AtomicU64> {
-        self.ring.slot(self.head)?.first()
+    pub fn next(&self) -> *const [AtomicU64; CELL_WORDS] {
+        self.ring.slots.as_ptr().wrapping_add(self.head as usize & self.ring.slots.len().wrapping_sub(1))
     }
 
     /// Whether an entry of that many cells would fit now.
@@ -121,6 +148,30 @@ impl<'a> Producer<'a> {
         // SYNC: pairs with the Release store of `tail` in `Consumer::give_back`, as in `push`.
         self.tail = self.ring.tail.load(Ordering::Acquire);
         self.head.wrapping_sub(self.tail).saturating_add(cells) <= self.ring.capacity()
+    }
+}
+
+/// Space in a ring that is sure to be there.
+#[derive(Debug)]
+pub struct SpaceForOne<'p, 'a> {
+    producer: &'p mut Producer<'a>,
+    slot: &'a [AtomicU64; CELL_WORDS],
+}
+
+impl SpaceForOne<'_, '_> {
+    /// Publishes the cell as an entry.
+    #[inline(always)]
+    pub fn fill(self, cell: Cell) {
+        store(self.slot, &cell);
+        self.producer.publish(self.producer.head.wrapping_add(1));
+    }
+}
+
+#[inline(always)]
+fn store(slot: &[AtomicU64; CELL_WORDS], cell: &Cell) {
+    for (to, word) in slot.iter().zip(cell.0) {
+        // Relaxed: published by the Release store of `head` in `publish`.
+        to.store(word, Ordering::Relaxed);
     }
 }
 

@@ -48,13 +48,22 @@ pub fn is<M: Memory>(memory: &M, layout: &Layout, thread: u64, frames: &[ReadWor
         let between = at.filter(|between| memory.may_hold(*between));
         at = between.and_then(|between| memory.word(between, layout.cframe_frame.into()));
     }
-    for frame in frames {
-        if at != Some(copied(frame.at)) || memory.word(frame.at, at_instruction) != Some(frame.word) {
+    // Two frames a turn take fewer instructions.
+    let (pairs, last) = frames.as_chunks::<2>();
+    let mut is_next = |frame: &ReadWord| {
+        let is_same =
+            at == Some(copied(frame.at)) && memory.word(frame.at, at_instruction) == Some(frame.word);
+        if is_same {
+            at = memory.word(frame.at, at_previous);
+        }
+        is_same
+    };
+    for [first, second] in pairs {
+        if !is_next(first) || !is_next(second) {
             return false;
         }
-        at = memory.word(frame.at, at_previous);
     }
-    at == Some(0)
+    last.iter().all(is_next) && at == Some(0)
 }
 
 /// The same number, of which the compiler does not know that it is the same. After the comparison it could

@@ -51,7 +51,11 @@ fn description(
 fn sizes(grid: [c_uint; 3], block: [c_uint; 3]) -> ([u32; 3], [u16; 3]) {
     if (grid[1] | grid[2] | block[0] | block[1]) > 0xffff || block[2] > 0xff {
         cold_path();
-        return (grid, block.map(|size| size.min(0xffff) as u16));
+        let [x, y, z] = block;
+        return (
+            [grid[0], grid[1].min(0xffff), grid[2].min(0xffff)],
+            [x.min(0xffff) as u16, y.min(0xffff) as u16, z.min(0xff) as u16],
+        );
     }
     ([grid[0], grid[1] & 0xffff, grid[2] & 0xffff], [block[0] as u16, block[1] as u16, block[2] as u8 as u16])
 }

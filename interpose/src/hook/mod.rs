@@ -3,8 +3,11 @@
 //! | file | noun |
 //! |---|---|
 //! | `steps` | the steps every hook takes, and what it records |
-//! | `launch` | the steps of a launch, few where it is like the last ones |
+//! | `around_launch` | a launch's hook in instructions, which calls one of the three behind the next |
+//! | `launch_frame` | what such a hook has on the stack |
+//! | `plain_launch` | the steps of a launch that is recorded like those before it |
 //! | `paused_launch` | those of a launch while the session is paused |
+//! | `launch` | those of any other launch |
 //! | `description` | what a call did, as `describe` fills it in |
 //! | `capture` | ranges that alone are recorded |
 //! | `captures` | whether a call's work is executed or becomes a graph's |
@@ -16,16 +19,19 @@
 //! | `others_under_way` | the same for copies, fills and launches of graphs |
 //! | `saving` | what becomes of a launch outside of windows, where a budget allows no more than a part |
 
+pub mod around_launch;
 pub mod beginning;
 mod calibration;
 pub mod capture;
 pub mod captures;
 pub mod description;
 pub mod launch;
+pub mod launch_frame;
 pub mod nodes;
 pub mod others_under_way;
 mod pause;
 pub mod paused_launch;
+pub mod plain_launch;
 pub mod saving;
 pub mod steps;
 pub mod under_way;

@@ -88,7 +88,7 @@ impl<'s> Hook<'s> {
         Hook { session, slot, entry, state: session.hook_state(), clock, is_sampled, first_ticks }
     }
 
-    /// Adds the hook's own time; `recorded` is the state and the duration of a call that was recorded.
+    /// As [`add_cost`].
     #[inline(always)]
     pub fn cost(self, own_ticks: u64, recorded: Option<(HookState, u64)>, status: Status) {
         add_cost(self.session, self.slot, self.entry, own_ticks, recorded, status);
@@ -178,9 +178,10 @@ fn without_tables(session: &'static Session) {
     session.count(Counter::BeforeSession, 1);
 }
 
+/// Adds a hook's own time; `recorded` is the state and the duration of a call that was recorded.
 #[cold]
 #[inline(never)]
-fn add_cost(
+pub fn add_cost(
     session: &'static Session,
     slot: &Slot,
     entry: &'static Entry,
@@ -252,7 +253,7 @@ fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, descrip
     if window != 0 && at.correlation != 0 && description.kind == kind::LAUNCH {
         slot.count_window_launch(at.correlation);
     }
-    write(session, slot, works, call);
+    write(session, slot, works, || call);
     if CudaSlot::of(slot).node_count.get() != 0 {
         nodes::write(*context, slot, call);
     }
@@ -261,9 +262,9 @@ fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, descrip
 
 /// Writes the call's event, with the active span before it if that has changed.
 #[inline(always)]
-pub fn write(session: &'static Session, slot: &Slot, works: Works, call: Call) {
+pub fn write(session: &'static Session, slot: &Slot, works: Works, call: impl FnOnce() -> Call) {
     if !(works.may_be() || active_span::is_in_ring(slot)) || write_active_span(session, slot, works) {
-        slot.emit(session, &[call.to_cell()]);
+        slot.emit_one(session, || call().to_cell());
     }
 }
 

@@ -15,8 +15,10 @@ pub struct CudaSlot {
     /// The graph nodes made by the call under way: how many, and the first one.
     pub node_count: Cell<u32>,
     pub first_node: Cell<u64>,
-    /// The thread's current context, as `tables` writes it; 0 if it is not known.
+    /// The thread's current context, as `streams` writes it; 0 if it is not known.
     pub context: Cell<u64>,
+    /// The part of a default stream's key that says so and which context's it is, likewise.
+    pub default_streams: Cell<u64>,
 }
 
 impl CudaSlot {

@@ -2,39 +2,35 @@
 //! [pairs](crate::table::pairs).
 
 use gputrace_producer::clock;
+use gputrace_producer::hook_state::HookState;
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
 use gputrace_wire::counted::Counted;
 
-use crate::table::pairs::{Bucket, ENTRIES, Launched, Pair};
-use crate::table::streams::{LAST_DEFAULT_STREAM, known_current_context, stream_key};
+use crate::table::pairs::{Bucket, Buckets, Launched, Pair};
+use crate::table::streams::{LAST_DEFAULT_STREAM, forget_earlier_context, key_of_launch};
 use crate::table::tables::Tables;
 
 /// As [`Tables::bucket_of`], but reads nothing of the tables: where they lie is a cache line that a launch of
-/// a known pair has no other use for. `generation` is the running session's.
+/// a known pair has no other use for. The thread's launches are [known](Tables::knows_launches).
 #[inline(always)]
-pub fn bucket_of(
-    pairs: &'static [Pair; ENTRIES],
-    generation: u32,
-    slot: &Slot,
-    launched: Launched,
-) -> Bucket<'static> {
-    Bucket::of(pairs, launched.function as u64, key(generation, slot, launched))
-}
-
-/// The key of the stream.
-#[inline(always)]
-fn key(generation: u32, slot: &Slot, launched: Launched) -> u64 {
-    // A context that is not known yet is 0 here, which is no context: such a stream has no entry.
-    let context = || known_current_context(generation, slot).unwrap_or(0);
-    stream_key(launched.stream, launched.per_thread, context)
+pub fn bucket_of(pairs: &'static Buckets, slot: &Slot, launched: Launched) -> Bucket<'static> {
+    let Launched { function, stream, per_thread } = launched;
+    Bucket::of(pairs, function as u64, key_of_launch(stream, per_thread, slot))
 }
 
 impl Tables {
     /// Where the launch's pair of a kernel and a stream is, if it has been launched before.
     #[inline(always)]
-    pub fn bucket_of(&self, slot: &Slot, launched: Launched) -> Bucket<'_> {
-        self.pairs.bucket(launched.function as u64, key(self.generation, slot, launched))
+    pub fn bucket_of(&self, slot: &Slot, launched: Launched) -> Bucket<'static> {
+        forget_earlier_context(self.generation, slot);
+        bucket_of(self.pairs.buckets(), slot, launched)
+    }
+
+    /// Notes that launches of the thread are recorded by few steps as long as what hooks do is this.
+    pub fn knows_launches(&self, slot: &Slot, state: HookState) {
+        forget_earlier_context(self.generation, slot);
+        slot.knows_launches(state);
     }
 
     /// Gives a launch's pair an entry, if it has none and there is space. `function` is the kernel's

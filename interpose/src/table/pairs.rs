@@ -10,6 +10,7 @@
 //! launch may be recorded or counted for the handle's next meaning or for the next pair in its entry, or lose
 //! its name.
 
+use core::hint::cold_path;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use gputrace_producer::fork;
@@ -18,7 +19,7 @@ use gputrace_producer::memory::{self, Zeroed, prefetch, prefetch_to_write};
 use crate::symbols::driver::Handle;
 
 /// 128 KiB. Launches touch only their pairs' entries.
-pub const ENTRIES: usize = 1 << 12;
+pub type Buckets = [[Pair; TRIES]; BUCKETS];
 /// How many entries are tried for a pair: those of two cache lines.
 const TRIES: usize = 4;
 /// How many groups of that many entries there are.
@@ -77,7 +78,7 @@ impl Pair {
 
 #[derive(Debug)]
 pub struct Pairs {
-    pairs: &'static [Pair; ENTRIES],
+    pairs: &'static Buckets,
     /// A bit for each bucket that ever had an entry: most have none, and are passed over.
     used: &'static [AtomicU64],
 }
@@ -85,7 +86,7 @@ pub struct Pairs {
 /// The entries in which a pair may be found.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket<'c> {
-    tries: &'c [Pair],
+    tries: &'c [Pair; TRIES],
     function: u64,
     stream: u64,
 }
@@ -93,34 +94,33 @@ pub struct Bucket<'c> {
 impl<'c> Bucket<'c> {
     /// Where the pair's entry is, if it has one.
     #[inline(always)]
-    pub fn of(pairs: &'c [Pair; ENTRIES], function: u64, stream: u64) -> Bucket<'c> {
-        let first = Pairs::number(function, stream) * TRIES;
-        Bucket { tries: pairs.get(first..first + TRIES).unwrap_or_default(), function, stream }
+    pub fn of(pairs: &'c Buckets, function: u64, stream: u64) -> Bucket<'c> {
+        // The number is that of a bucket: ten bits.
+        #[allow(clippy::indexing_slicing)]
+        Bucket { tries: &pairs[Pairs::number(function, stream)], function, stream }
     }
 
     /// Prefetches the pair's entry, to be read.
     #[inline(always)]
     pub fn expect(self) {
-        if let Some(first) = self.tries.first() {
-            prefetch(first);
-        }
+        prefetch(&self.tries[0]);
     }
 
     /// Prefetches the pair's entry, to count in it.
     #[inline(always)]
     pub fn expect_to_add(self) {
-        if let Some(first) = self.tries.first() {
-            prefetch_to_write(first);
-        }
+        prefetch_to_write(&self.tries[0]);
     }
 
     /// The entry of the pair, if it has one.
     #[inline(always)]
     pub fn find(self) -> Option<&'c Pair> {
         // Nearly every pair is in its first entry: one comparison, without the search.
-        match self.tries.first() {
-            Some(first) if first.is_of(self.function, self.stream) => Some(first),
-            _ => search(self.tries, self.function, self.stream),
+        if self.tries[0].is_of(self.function, self.stream) {
+            Some(&self.tries[0])
+        } else {
+            cold_path();
+            search(self.tries, self.function, self.stream)
         }
     }
 }
@@ -134,15 +134,15 @@ fn search(tries: &[Pair], function: u64, stream: u64) -> Option<&Pair> {
 /// The pairs of the session that this process started last, without its tables; `None` before they are made,
 /// and in a forked child.
 #[inline(always)]
-pub fn of_process() -> Option<&'static [Pair; ENTRIES]> {
+pub fn of_process() -> Option<&'static Buckets> {
     let pairs = fork::of_process().vendor_launches.load(Ordering::Acquire);
     // SAFETY: null, or what `publish` stored: a mapping of zeros or of pairs, which is never unmapped.
-    unsafe { pairs.cast::<[Pair; ENTRIES]>().as_ref() }
+    unsafe { pairs.cast::<Buckets>().as_ref() }
 }
 
 impl Pairs {
     pub fn new() -> Option<Pairs> {
-        let pairs = memory::map(ENTRIES)?.try_into().ok()?;
+        let pairs = memory::map(BUCKETS)?.try_into().ok()?;
         Some(Pairs { pairs, used: memory::map(BUCKETS / 64)? })
     }
 
@@ -160,7 +160,7 @@ impl Pairs {
             (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| at * 64 + bit)
         });
         let pairs = self.pairs;
-        numbers.flat_map(move |number| pairs.iter().skip(number * TRIES).take(TRIES))
+        numbers.filter_map(move |number| pairs.get(number)).flatten()
     }
 
     /// Makes them the process's.
@@ -169,10 +169,10 @@ impl Pairs {
         fork::of_process().vendor_launches.store(pairs, Ordering::Release);
     }
 
-    /// Where the pair's entry is, if it has one.
+    /// All of them, without the note of which buckets were used.
     #[inline(always)]
-    pub fn bucket(&self, function: u64, stream: u64) -> Bucket<'static> {
-        Bucket::of(self.pairs, function, stream)
+    pub fn buckets(&self) -> &'static Buckets {
+        self.pairs
     }
 
     /// A new entry for the pair; `None` if there is no space for it. Two threads may each make one, which are
@@ -231,20 +231,21 @@ impl Pairs {
     }
 }
 
-const _: () = assert!(ENTRIES == BUCKETS * TRIES && BUCKETS == 1 << (64 - 54));
+const _: () = assert!(BUCKETS == 1 << (64 - 54));
 const _: () = assert!(size_of::<Pair>() * TRIES == 128);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ENTRIES: usize = BUCKETS * TRIES;
     /// Where handles begin in these tests.
     const KERNEL: u64 = 0x5550_0000_0000;
 
     /// Counts a launch as a hook does; false if there is no space for the pair.
     fn add(pairs: &Pairs, function: u32, stream: u32) -> bool {
         let (handle, key) = (KERNEL + u64::from(function) * 0x40, u64::from(stream));
-        let bucket = pairs.bucket(handle, key);
+        let bucket = Bucket::of(pairs.buckets(), handle, key);
         let found = bucket.find().or_else(|| pairs.insert(bucket, (function, stream)));
         found.is_some_and(|pair| {
             pair.add();
@@ -299,9 +300,9 @@ mod tests {
         }
         pairs.retire(|_, stream| stream == 9);
         let (handle, key) = (KERNEL + 5 * 0x40, 9);
-        let is_found = |stream| pairs.bucket(handle, stream).find().is_some();
+        let is_found = |stream| Bucket::of(pairs.buckets(), handle, stream).find().is_some();
         assert!(!is_found(key) && is_found(1));
-        let bucket = pairs.bucket(handle, key);
+        let bucket = Bucket::of(pairs.buckets(), handle, key);
         pairs.insert(bucket, (5, 10)).unwrap().add();
         assert_eq!(taken(&pairs), [(5, 1, 1), (5, 9, 1), (5, 10, 1)]);
         // What was retired is free again: as often as one likes.

@@ -14,7 +14,19 @@ use crate::table::tables::{Tables, expect_entry};
 /// Called when the thread's current context may have changed. The slot keeps the context as one word: the
 /// low half is its definition, the high half the session's generation.
 pub fn forget_current_context() {
-    thread::with(|slot| CudaSlot::of(slot).context.set(0));
+    thread::with(forget_context_of);
+}
+
+fn forget_context_of(slot: &Slot) {
+    CudaSlot::of(slot).context.set(0);
+    CudaSlot::of(slot).default_streams.set(0);
+}
+
+/// Forgets the thread's current context if what is known of it is of an earlier session.
+pub(super) fn forget_earlier_context(generation: u32, slot: &Slot) {
+    if known_current_context(generation, slot).is_none() {
+        forget_context_of(slot);
+    }
 }
 
 impl Tables {
@@ -80,6 +92,7 @@ impl Tables {
             }
         };
         CudaSlot::of(slot).context.set(u64::from(id) | u64::from(self.generation) << 32);
+        CudaSlot::of(slot).default_streams.set(DEFAULT_STREAM_TAG | u64::from(id) << 2);
         id
     }
 
@@ -132,6 +145,18 @@ pub(super) fn stream_key(handle: Handle, per_thread: bool, context: impl FnOnce(
             let which = if which == 0 && per_thread { LAST_DEFAULT_STREAM } else { which.max(1) };
             DEFAULT_STREAM_TAG | u64::from(context()) << 2 | which
         }
+        key => key,
+    }
+}
+
+/// The key of a launch's stream among pairs: like [`stream_key`], but the legacy stream has two, by its two
+/// handles. A default stream of a context that is not known has a key of no pair. What the slot has of the
+/// context must be of the running session.
+#[inline(always)]
+pub(super) fn key_of_launch(handle: Handle, per_thread: bool, slot: &Slot) -> u64 {
+    match handle as u64 {
+        0 if per_thread => CudaSlot::of(slot).default_streams.get() | LAST_DEFAULT_STREAM,
+        which @ 0..=LAST_DEFAULT_STREAM => CudaSlot::of(slot).default_streams.get() | which,
         key => key,
     }
 }

@@ -11,7 +11,7 @@ use gputrace_callstack::active_span::Works;
 use gputrace_callstack::native::surroundings;
 use gputrace_callstack::stacks::{self, Stacks};
 use gputrace_callstack::torch::passes::Outside;
-use gputrace_producer::fork;
+use gputrace_producer::fork::{self, StateOfProcess};
 use gputrace_producer::handles::{Handles, key_of};
 use gputrace_producer::memory;
 use gputrace_producer::session::Session;
@@ -67,6 +67,12 @@ pub fn of(session: &Session) -> Option<&'static Tables> {
     if !session.is_of_process() {
         return None;
     }
+    of_process()
+}
+
+/// The tables of the session that this process started last, likewise.
+#[inline(always)]
+pub fn of_process() -> Option<&'static Tables> {
     // SAFETY: the pointer is null or to tables that were written whole before it was stored
     // (Release in `make`) and are never freed.
     unsafe { fork::of_process().vendor.load(Ordering::Acquire).cast::<Tables>().as_ref() }
@@ -169,18 +175,18 @@ impl Tables {
     /// The same, plus the state from which the active span is found.
     #[inline(always)]
     pub fn stack_and_works(&self, session: &Session, slot: &Slot) -> (u32, Works) {
-        self.stack_and_works_in(self.generation, session, slot)
+        self.stack_and_works_in(StateOfProcess::new(self.generation, session.hook_state()), session, slot)
     }
 
-    /// The same, where the generation of the session is known: the tables are read only if the stack is not
-    /// the expected one.
+    /// The same, where the process's state is known: the tables are read only if the stack is not the
+    /// expected one.
     #[inline(always)]
-    pub fn stack_and_works_in(&self, generation: u32, session: &Session, slot: &Slot) -> (u32, Works) {
-        // Not by a closure, which the compiler would call.
-        match stacks::asked(session.hook_state()) {
-            Some(asked) => Stacks::of_this_thread(&self.stacks, generation, session, slot, asked),
-            None => (0, Works::NOT),
+    pub fn stack_and_works_in(&self, state: StateOfProcess, session: &Session, slot: &Slot) -> (u32, Works) {
+        let mut found = Works::of_no_stack();
+        if let Some(asked) = stacks::asked(state.hook_state()) {
+            found = Stacks::of_this_thread(&self.stacks, state.generation(), session, slot, asked);
         }
+        found
     }
 
     /// The same, plus the thread's position in its frames.

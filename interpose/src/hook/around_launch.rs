@@ -1,0 +1,163 @@
+//! The hook of a launch, in instructions: a naked function, which leaves the call's arguments where they are.
+//!
+//! A launch mostly waits for cache lines that hold code: between two launches a program runs through far more
+//! code than a core's first cache holds. So its hook has no more instructions than the call needs, with one
+//! function before the call and one after it: those of [`paused_launch`](super::paused_launch) while the
+//! session is paused, otherwise those of [`plain_launch`](super::plain_launch). Neither calls anything on its
+//! usual way. All other launches are [`launch`](super::launch)'s.
+
+use crate::hook::launch_frame::{KEPT_WORDS, REGISTERS};
+
+/// The body of a launch's hook, for a function of so many arguments; none is wider than a register. The
+/// module `$of` has the functions of this launch.
+///
+/// Each of the two ways has a function before the call, which gets the [frame](super::launch_frame), and
+/// while the session is paused the entry, and returns the driver's function. If that is null, nothing was
+/// changed, and the hook jumps to `otherwise`, which gets the call's arguments. The function after the call
+/// gets the frame and the status, and returns 0, which is SUCCESS, if that is the status and all is done;
+/// otherwise the hook jumps to a function that gets the call's arguments.
+///
+/// A call that does not return, as its thread ends in it, leaves the thread inside of the hook.
+macro_rules! hook {
+    ($entry_at:expr, $entries:path, $arguments:expr, $of:ident) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            "mov eax, [rip + {page} + {state}]",
+            "and al, {mask}",
+            "cmp al, {passes_over}",
+            "je 2f",
+            $crate::hook::around_launch::way!("", "{plain_begin}", "{plain_end}", "{not_alike}"),
+            "2:",
+            $crate::hook::around_launch::way!(
+                "lea rsi, [rip + {entries} + {entry_at}]", "{paused_begin}", "{paused_end}", "{paused}"
+            ),
+            ".cfi_endproc",
+            page = sym gputrace_producer::fork::PAGE,
+            state = const gputrace_producer::fork::HOOK_STATE_AT,
+            mask = const gputrace_producer::hook_state::OF_LAUNCHES,
+            passes_over = const gputrace_producer::hook_state::PASSES_OVER_LAUNCHES,
+            entries = sym $entries,
+            entry_at = const $entry_at,
+            kept = const 8 * $crate::hook::launch_frame::KEPT_WORDS,
+            pushed = const $crate::hook::around_launch::pushed($arguments),
+            odd = const $crate::hook::around_launch::odd($arguments),
+            behind_at = const $crate::hook::around_launch::BEHIND_AT,
+            otherwise = sym $of::otherwise,
+            plain_begin = sym $of::plain_begin,
+            plain_end = sym $of::plain_end,
+            not_alike = sym $of::not_alike,
+            paused_begin = sym $crate::hook::paused_launch::begin,
+            paused_end = sym $crate::hook::paused_launch::end,
+            paused = sym $of::paused,
+        )
+    };
+}
+pub(crate) use hook;
+
+/// One of the two ways of [`hook`]. The registers that hold arguments are saved on the stack, above the words
+/// that are kept for the function after the call, until that one has returned.
+macro_rules! way {
+    ($entry:literal, $begin:literal, $end:literal, $recorded:literal) => {
+        concat!(
+            ".irp register, rdi, rsi, rdx, rcx, r8, r9
+             push \\register
+             .cfi_adjust_cfa_offset 8
+             .endr
+             sub rsp, {kept}
+             .cfi_adjust_cfa_offset {kept}
+             mov rdi, rsp\n",
+            $entry,
+            "
+             call ",
+            $begin,
+            "\n",
+            $crate::hook::around_launch::restore!(),
+            "test rax, rax
+             jz 3f\n",
+            // The arguments behind the sixth, the last one first.
+            ".if {pushed}
+             lea r11, [rsp + {behind_at}]
+             sub rsp, {odd}
+             .cfi_adjust_cfa_offset {odd}
+             .set argument, 8 * {pushed}
+             .rept {pushed}
+             .set argument, argument - 8
+             push qword ptr [r11 + argument]
+             .cfi_adjust_cfa_offset 8
+             .endr
+             .endif
+             call rax
+             .if {pushed}
+             add rsp, {odd} + 8 * {pushed}
+             .cfi_adjust_cfa_offset -({odd} + 8 * {pushed})
+             .endif
+             mov rdi, rsp
+             mov esi, eax
+             call ",
+            $end,
+            "
+             test eax, eax
+             jnz 4f
+             add rsp, {kept} + 48
+             .cfi_adjust_cfa_offset -({kept} + 48)
+             ret
+             .cfi_adjust_cfa_offset {kept} + 48
+             3:
+             add rsp, {kept} + 48
+             .cfi_adjust_cfa_offset -({kept} + 48)
+             jmp {otherwise}
+             .cfi_adjust_cfa_offset {kept} + 48
+             4:\n",
+            $crate::hook::around_launch::restore!(),
+            "add rsp, {kept} + 48
+             .cfi_adjust_cfa_offset -({kept} + 48)
+             jmp ",
+            $recorded,
+        )
+    };
+}
+pub(crate) use way;
+
+/// The registers that hold arguments, as [`way`] has saved them.
+macro_rules! restore {
+    () => {
+        "mov r9, [rsp + {kept}]
+         mov r8, [rsp + {kept} + 8]
+         mov rcx, [rsp + {kept} + 16]
+         mov rdx, [rsp + {kept} + 24]
+         mov rsi, [rsp + {kept} + 32]
+         mov rdi, [rsp + {kept} + 40]
+"
+    };
+}
+pub(crate) use restore;
+
+/// Of so many arguments, those that are not passed in registers.
+pub const fn pushed(arguments: usize) -> usize {
+    arguments.saturating_sub(REGISTERS)
+}
+
+/// What is left free below them: the stack is aligned to 16 bytes at a call.
+pub const fn odd(arguments: usize) -> usize {
+    pushed(arguments) % 2 * 8
+}
+
+/// Where they are: above the frame and the return address.
+pub const BEHIND_AT: usize = 8 * (KEPT_WORDS + REGISTERS + 1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stack_is_aligned_at_the_call_whatever_is_pushed() {
+        // cuLaunchKernelEx and cuLaunchKernel; 8 bytes of the latter's are not used.
+        assert_eq!((pushed(4), odd(4)), (0, 0));
+        assert_eq!((pushed(11), odd(11)), (5, 8));
+        for arguments in 0..12 {
+            // With the return address of the hook's caller.
+            let bytes = 8 * (1 + REGISTERS + KEPT_WORDS + pushed(arguments)) + odd(arguments);
+            assert_eq!(bytes % 16, 0, "{arguments}");
+        }
+    }
+}

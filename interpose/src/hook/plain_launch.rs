@@ -1,0 +1,175 @@
+//! A launch of which all is recorded, in few steps: by a thread that has a ring, outside of captures and
+//! windows, like one that was recorded before. Where the clock is not the processor's counter, no launch is
+//! plain.
+//!
+//! Each kind of launch has these functions for itself, which [`around_launch`](super::around_launch) calls.
+
+use core::ffi::c_void;
+use core::hint::cold_path;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+use gputrace_producer::clock;
+use gputrace_producer::fork::{self, StateOfProcess};
+use gputrace_producer::session;
+use gputrace_producer::thread;
+use gputrace_wire::call::Call;
+use gputrace_wire::cell::{flag, kind};
+
+use crate::hook::captures;
+use crate::hook::description::Context;
+use crate::hook::launch::{LaunchCall, pair_of};
+use crate::hook::launch_frame::{Frame, NOT_DONE};
+use crate::hook::steps;
+use crate::symbols::driver::{SUCCESS, Status};
+use crate::symbols::entry::Entry;
+use crate::table::cuda_slot::CudaSlot;
+use crate::table::kept_launch::KeptLaunch;
+use crate::table::launched;
+use crate::table::pairs::{self, Bucket};
+use crate::table::tables;
+
+/// What is kept while the driver's function runs.
+#[derive(Clone, Copy)]
+struct Kept {
+    bucket: Bucket<'static>,
+    state: StateOfProcess,
+    /// If the hook's own time is measured.
+    first_ticks: u64,
+}
+
+/// Called before the launch: the function to call. Null, and nothing is changed, if the launch is not plain.
+///
+/// # Safety
+/// The frame is that of a hook of such a launch.
+#[inline(always)]
+pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> *mut c_void {
+    let original = entry.original.load(Ordering::Relaxed);
+    if original.is_null() || captures::are_any() {
+        cold_path();
+        return ptr::null_mut();
+    }
+    let begun = thread::with_known(|slot| {
+        let Some(inside) = slot.enter() else {
+            cold_path();
+            return None;
+        };
+        // From here on all is of one session: launches of a signal handler, which may fork and start another
+        // session in the child, are nested.
+        let state = fork::of_process().state();
+        let pairs = match pairs::of_process() {
+            Some(pairs) if slot.is_ready_for_launches(state) => pairs,
+            _ => {
+                cold_path();
+                return None;
+            }
+        };
+        core::mem::forget(inside);
+        let mut first_ticks = 0;
+        if slot.samples_cost() {
+            cold_path();
+            first_ticks = clock::counter();
+        }
+        // The driver's call sets it, if CUPTI reports calls.
+        CudaSlot::of(slot).correlation.set(0);
+        // SAFETY: the caller's frame.
+        let launched = pair_of(unsafe { Launch::of(frame) });
+        let bucket = launched::bucket_of(pairs, slot, launched);
+        bucket.expect();
+        frame.keep(Kept { bucket, state, first_ticks });
+        tables::expect_entry(slot);
+        frame.set_start(clock::counter());
+        Some(original)
+    });
+    match begun.flatten() {
+        Some(original) => original,
+        None => {
+            cold_path();
+            ptr::null_mut()
+        }
+    }
+}
+
+/// Called after the launch. Not 0 if it turned out not to be plain: it failed, or made graph nodes, or what
+/// hooks do has changed meanwhile, or its kernel and stream have no entry yet. The thread stays inside of the
+/// hook then, and [`launch::not_alike`](super::launch::not_alike) records it.
+///
+/// # Safety
+/// As for [`begin`], which has returned a function.
+#[inline(always)]
+pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'static Entry) -> Status {
+    let end_ticks = clock::counter();
+    thread::with(|slot| {
+        // SAFETY: `begin` has kept it.
+        let kept = unsafe { frame.kept::<Kept>() };
+        let state = fork::of_process().state();
+        let (Some(session), Some(tables)) = (session::published(), tables::of_process()) else {
+            return end_unlike(frame, status, end_ticks);
+        };
+        if status != SUCCESS || !slot.is_ready_for_launches(state) || CudaSlot::of(slot).node_count.get() != 0
+        {
+            return end_unlike(frame, status, end_ticks);
+        }
+        let Some(pair) = kept.bucket.find() else { return end_unlike(frame, status, end_ticks) };
+        let (stack, works) = tables.stack_and_works_in(state, session, slot);
+        let api = tables.api_in(state.generation(), session, entry);
+        // The rest is read as it is written: little has to be kept until then.
+        steps::write(session, slot, works, || {
+            let (function, stream) = pair.definitions();
+            let context = Context { session, tables, status, launched: Some(function) };
+            // SAFETY: the caller's frame.
+            let description = unsafe { Launch::of(frame) }.describe(&context);
+            Call {
+                kind: kind::LAUNCH,
+                flags: flag::ASYNC | if Launch::PER_THREAD { flag::PER_THREAD_STREAM } else { 0 },
+                api,
+                start_ticks: frame.start(),
+                duration_ticks: end_ticks.wrapping_sub(frame.start()),
+                correlation: CudaSlot::of(slot).correlation.get(),
+                stack,
+                stream,
+                detail: description.detail,
+                ..Call::default()
+            }
+        });
+        let last_ticks = slot.counter_if_sampled();
+        if last_ticks != 0 {
+            let own_ticks = frame.start().wrapping_sub(kept.first_ticks) + last_ticks.wrapping_sub(end_ticks);
+            return end_sampled(entry, own_ticks, end_ticks.wrapping_sub(frame.start()));
+        }
+        drop(slot.inside_again());
+        SUCCESS
+    })
+}
+
+/// Keeps what is known of a launch that turned out not to be plain.
+#[cold]
+#[inline(never)]
+fn end_unlike(frame: Frame, status: Status, end_ticks: u64) -> Status {
+    thread::with(|slot| {
+        // SAFETY: `begin` has kept it.
+        let kept = unsafe { frame.kept::<Kept>() };
+        let call = KeptLaunch::of(slot);
+        call.session.set(session::published());
+        call.start_ticks.set(frame.start());
+        call.duration_ticks.set(end_ticks.wrapping_sub(frame.start()));
+        call.own_ticks.set(kept.first_ticks);
+        call.state.set(kept.state.hook_state().to_word());
+        call.status.set(status);
+    });
+    NOT_DONE
+}
+
+/// The end of a launch whose hook took `own_ticks`, and the driver's function `call_ticks`.
+#[cold]
+#[inline(never)]
+fn end_sampled(entry: &'static Entry, own_ticks: u64, call_ticks: u64) -> Status {
+    thread::with(|slot| {
+        if let Some(session) = session::current() {
+            let recorded = Some((session.hook_state(), call_ticks));
+            steps::add_cost(session, slot, entry, own_ticks, recorded, SUCCESS);
+        }
+        drop(slot.inside_again());
+    });
+    SUCCESS
+}
