@@ -4,6 +4,7 @@
 //! All launches share these functions, which [`around_launch`](super::around_launch) calls.
 
 use core::ffi::c_void;
+use core::hint::cold_path;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
@@ -21,35 +22,61 @@ use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
 use crate::table::kept_launch::KeptLaunch;
 
+// Both functions lie together, in one page.
+core::arch::global_asm!(
+    ".pushsection .text.hot.hooks.paused, \"ax\", @progbits",
+    ".p2align 10",
+    ".popsection",
+);
+
 /// Called before the launch: the function to call. Null, and nothing is changed, if it needs other steps.
-// In one section with the rest of what launches run through.
-#[unsafe(link_section = ".text.hot.hooks")]
+#[unsafe(link_section = ".text.hot.hooks.paused")]
 pub extern "C" fn begin(_: Frame, entry: &'static Entry) -> *mut c_void {
     let original = entry.original.load(Ordering::Relaxed);
-    if original.is_null() || session::current().is_none() || captures::are_any() {
+    if original.is_null() || captures::are_any() {
+        cold_path();
         return ptr::null_mut();
     }
-    thread::with(|slot| {
-        let Some(inside) = slot.enter() else { return ptr::null_mut() };
-        let state = fork::of_process().hook_state();
+    let begun = thread::with_known(|slot| {
+        let Some(inside) = slot.enter() else {
+            cold_path();
+            return None;
+        };
+        let state = fork::of_process().state();
+        let is_paused = state.generation() != 0 && state.hook_state().passes_over_launches();
         // Where there is no counter, other steps measure.
-        if !state.passes_over_launches() || slot.is_next_sampled() && !clock::has_counter() {
-            return ptr::null_mut();
+        if !is_paused || slot.is_next_sampled() && !clock::has_counter() {
+            cold_path();
+            return None;
         }
         core::mem::forget(inside);
-        let is_sampled = slot.samples_cost();
-        let first_ticks = clock::counter_if(is_sampled);
+        let mut first_ticks = 0;
+        if slot.samples_cost() {
+            cold_path();
+            first_ticks = clock::counter();
+        }
         slot.expect_paused_launch();
         // The driver's call sets it, if CUPTI reports calls.
         CudaSlot::of(slot).correlation.set(0);
-        if state.counts_under_way() && !under_way::launch_begins_on_own(slot, fork::generation()) {
-            return begin_in_turn(original, first_ticks);
+        let counts = state.hook_state().counts_under_way();
+        if counts && !under_way::launch_begins_on_own(slot, state.generation()) {
+            cold_path();
+            return Some(begin_in_turn(original, first_ticks));
         }
-        if is_sampled {
-            KeptLaunch::of(slot).own_ticks.set(clock::counter().wrapping_sub(first_ticks));
+        let last_ticks = slot.counter_if_sampled();
+        if last_ticks != 0 {
+            cold_path();
+            KeptLaunch::of(slot).own_ticks.set(last_ticks.wrapping_sub(first_ticks));
         }
-        original
-    })
+        Some(original)
+    });
+    match begun.flatten() {
+        Some(original) => original,
+        None => {
+            cold_path();
+            ptr::null_mut()
+        }
+    }
 }
 
 /// The rest of [`begin`] for a launch that may have to wait.
@@ -67,20 +94,20 @@ extern "C" fn begin_in_turn(original: *mut c_void, first_ticks: u64) -> *mut c_v
 
 /// Called after the launch. Not 0 if it is to be recorded or marked ([`record`]); the thread stays inside of
 /// the hook then.
-#[unsafe(link_section = ".text.hot.hooks")]
+#[unsafe(link_section = ".text.hot.hooks.paused")]
 pub extern "C" fn end(_: Frame, status: Status) -> Status {
     thread::with(|slot| {
-        let is_sampled = slot.is_sampled();
-        let first_ticks = clock::counter_if(is_sampled);
+        let first_ticks = slot.counter_if_sampled();
         under_way::launch_ended(slot);
         if status != SUCCESS || !fork::of_process().hook_state().passes_over_launches() {
+            cold_path();
             KeptLaunch::of(slot).status.set(status);
             return NOT_DONE;
         }
         if !slot.count_paused_launch() {
             return end_without_ring();
         }
-        if is_sampled {
+        if first_ticks != 0 {
             return end_sampled(clock::counter().wrapping_sub(first_ticks));
         }
         drop(slot.inside_again());
