@@ -20,6 +20,7 @@
 //! notice reports that.
 
 use core::cell::Cell;
+use core::hint::cold_path;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gputrace_producer::session::Session;
@@ -95,11 +96,16 @@ pub fn may_be_of_state(runtime: &Runtime, state: u64) -> bool {
     // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked.
     let memory = unsafe { Own::new() };
     if at == ABSENT {
+        cold_path();
         return false;
     }
     match memory.word(state, at.into()) {
         None | Some(0) => false,
-        Some(context) => !is_as_searched(&Objects::new(memory, &runtime.layout, runtime.types.text), context),
+        Some(context) => {
+            // Apart from what every launch runs through.
+            cold_path();
+            !is_as_searched(&Objects::new(memory, &runtime.layout, runtime.types.text), context)
+        }
     }
 }
 

@@ -5,6 +5,8 @@
 //! objects, as long as none has ended. All these code objects must have been entered before in
 //! [`super::lives`], which counts their ends. For a stack that is in the stack cache this is so.
 
+use core::hint::cold_path;
+
 use super::layout::{ABSENT, Instruction, Layout};
 use super::lives;
 use super::memory::Memory;
@@ -43,18 +45,22 @@ pub fn write<M: Memory>(memory: &M, layout: &Layout, thread: u64, into: &mut [Re
 #[unsafe(link_section = ".text.hot.hooks")]
 pub fn is<M: Memory>(memory: &M, layout: &Layout, thread: u64, frames: &[ReadWord]) -> bool {
     let (at_instruction, at_previous) = (layout.frame_instruction.into(), layout.frame_previous.into());
-    let mut at = memory.word(thread, layout.thread_frame.into());
+    // What cannot be read is no frame's address, and no chain's end.
+    let word = |at: u64, offset: u64| memory.word(at, offset).unwrap_or(NOWHERE);
+    let mut at = word(thread, layout.thread_frame.into());
     if layout.cframe_frame != ABSENT {
-        let between = at.filter(|between| memory.may_hold(*between));
-        at = between.and_then(|between| memory.word(between, layout.cframe_frame.into()));
+        if !memory.may_hold(at) {
+            cold_path();
+            return false;
+        }
+        at = word(at, layout.cframe_frame.into());
     }
     // Two frames a turn take fewer instructions.
     let (pairs, last) = frames.as_chunks::<2>();
     let mut is_next = |frame: &ReadWord| {
-        let is_same =
-            at == Some(copied(frame.at)) && memory.word(frame.at, at_instruction) == Some(frame.word);
+        let is_same = at == copied(frame.at) && word(frame.at, at_instruction) == frame.word;
         if is_same {
-            at = memory.word(frame.at, at_previous);
+            at = word(frame.at, at_previous);
         }
         is_same
     };
@@ -63,8 +69,10 @@ pub fn is<M: Memory>(memory: &M, layout: &Layout, thread: u64, frames: &[ReadWor
             return false;
         }
     }
-    last.iter().all(is_next) && at == Some(0)
+    last.iter().all(is_next) && at == 0
 }
+
+const NOWHERE: u64 = u64::MAX;
 
 /// The same number, of which the compiler does not know that it is the same. After the comparison it could
 /// use the address that was read instead of the kept one. Then each frame's read would wait for that of the

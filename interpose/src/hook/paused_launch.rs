@@ -25,6 +25,7 @@ use crate::table::kept_launch::KeptLaunch;
 // Both functions lie together, in one page.
 core::arch::global_asm!(
     ".pushsection .text.hot.hooks.paused, \"ax\", @progbits",
+    ".subsection 1",
     ".p2align 10",
     ".popsection",
 );
