@@ -116,12 +116,12 @@ macro_rules! hooks {
     }};
     // A launch: its hook is written in instructions, and has functions around the driver's.
     (@launch $symbol:ident $flavour:ident ($($arg:ident: $type:ty),*) ($of:ident, $stream:expr) |$cx:ident| $description:expr) => {
-        // What a launch runs through lies together, in one page. The part behind the functions says so for the
-        // whole section.
+        // What a launch runs through lies together, in one page. The part behind the functions says so for
+        // the whole section.
         core::arch::global_asm!(
             concat!(".pushsection .text.hot.hooks.", stringify!($symbol), ", \"ax\", @progbits"),
             ".subsection 1",
-            ".p2align 11",
+            ".p2align 12",
             ".popsection",
         );
 

@@ -17,8 +17,8 @@
 //! A signal may still arrive between that comparison and the store. For this case a fork handler maps the
 //! child's own memory where its parent's rings were, before the interrupted hook goes on. Nobody reads what
 //! the hook writes there. `_Fork` and a raw clone run no fork handlers, and where overcommitment is forbidden
-//! nothing is mapped. One case remains, some instructions wide: a program that forks in this way in a signal
-//! handler *and* returns from that handler in the child.
+//! nothing is mapped. One case remains, as wide as the making of one entry: a program that forks in this way
+//! in a signal handler *and* returns from that handler in the child.
 
 use core::mem::{offset_of, size_of};
 use core::ptr;
@@ -69,9 +69,6 @@ impl StateOfProcess {
         StateOfProcess(u64::from(hook_state.to_word()) << 32 | u64::from(generation))
     }
 
-    /// Of no process: no generation is that large.
-    pub const NONE: StateOfProcess = StateOfProcess(u64::MAX);
-
     #[inline(always)]
     pub fn generation(self) -> u32 {
         self.0 as u32
@@ -82,7 +79,7 @@ impl StateOfProcess {
         HookState::from_word((self.0 >> 32) as u32)
     }
 
-    /// All of it in one word; zeroed memory is [`NONE`](StateOfProcess::NONE).
+    /// All of it in one word; zeroed memory is of no process.
     #[inline(always)]
     pub fn to_word(self) -> u64 {
         !self.0
@@ -98,9 +95,9 @@ impl OfProcess {
 
     #[inline(always)]
     pub fn state(&self) -> StateOfProcess {
-        // SYNC: pairs with the Release store in `set_generation`: a thread that sees a session's generation
-        // sees its pointer too. Otherwise a thread of a forked child could take its parent's session, whose
-        // memory is not mapped, for its own.
+        // SYNC: pairs with the Release in `change`: a thread that sees a session's generation sees its
+        // pointer too, also after later changes, which are of the same kind. Otherwise a thread of a forked
+        // child could take its parent's session, whose memory is not mapped, for its own.
         StateOfProcess(self.state.load(Ordering::Acquire))
     }
 

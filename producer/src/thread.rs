@@ -16,7 +16,7 @@
 use core::cell::{Cell as Shared, UnsafeCell};
 use core::hint::cold_path;
 use core::mem::{MaybeUninit, align_of, size_of};
-use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use gputrace_wire::cell::Cell;
 use gputrace_wire::clock::mark::ThreadBegin;
@@ -56,21 +56,35 @@ impl Generation {
     }
 }
 
-/// What of the process a thread's next entry is ready for; zeroed memory is for nothing.
+/// What of the process a thread's next entry is ready for; zeroed memory is for nothing. Atomic, since a
+/// signal handler's ranges [take it back](Slot::must_catch_up).
 #[derive(Debug)]
-struct Ready(Shared<u64>);
+struct Ready(AtomicU64);
 
 impl Ready {
     /// The session generation for which the thread has a ring, has written its id to it and has [caught
     /// up](Callbacks::catch_up); else [`NONE`].
     #[inline(always)]
     fn generation(&self) -> u32 {
-        !self.0.get() as u32
+        !self.0.load(Ordering::Relaxed) as u32
     }
 
-    /// For no launches in particular.
+    /// For no launches in particular: what hooks do is never all bits, of which some exclude others.
     fn set_generation(&self, generation: u32) {
-        self.0.set(StateOfProcess::new(generation, HookState::from_word(u32::MAX)).to_word());
+        self.0.store(
+            StateOfProcess::new(generation, HookState::from_word(u32::MAX)).to_word(),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// For launches while what hooks do is this, if it is ready for that generation.
+    fn add_launches(&self, generation: u32, state: HookState) {
+        let found = self.0.load(Ordering::Relaxed);
+        if !found as u32 == generation {
+            let new = StateOfProcess::new(generation, state).to_word();
+            // If a signal handler has changed it since, it stays as the handler left it.
+            let _ = self.0.compare_exchange(found, new, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 }
 
@@ -417,29 +431,20 @@ impl Slot {
     /// entry.
     #[inline(always)]
     pub fn is_caught_up(&self) -> bool {
-        self.caught_up_with().is_some()
-    }
-
-    /// The generation of the running session, if the thread has [caught up](Slot::is_caught_up) with it.
-    #[inline(always)]
-    pub fn caught_up_with(&self) -> Option<u32> {
-        let generation = fork::generation();
-        (self.ready.generation() == generation).then_some(generation)
+        self.ready.generation() == fork::generation()
     }
 
     /// Whether the thread has caught up with that state's session, and its launches are
     /// [known](Slot::knows_launches) to be recorded by few steps in it.
     #[inline(always)]
     pub fn is_ready_for_launches(&self, state: StateOfProcess) -> bool {
-        self.ready.0.get() == state.to_word()
+        self.ready.0.load(Ordering::Relaxed) == state.to_word()
     }
 
     /// Notes that launches are recorded by few steps as long as what hooks do is this, and the thread has
     /// caught up, as it has now.
     pub fn knows_launches(&self, state: HookState) {
-        if let Some(generation) = self.caught_up_with() {
-            self.ready.0.set(StateOfProcess::new(generation, state).to_word());
-        }
+        self.ready.add_launches(fork::generation(), state);
     }
 
     /// Makes the next entry of the thread call [`Callbacks::catch_up`] first.

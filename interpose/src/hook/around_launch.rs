@@ -4,9 +4,14 @@
 //! code than a core's first cache holds. So its hook has no more instructions than the call needs, with one
 //! function before the call and one after it: those of [`paused_launch`](super::paused_launch) while the
 //! session is paused, otherwise those of [`plain_launch`](super::plain_launch). Neither calls anything on its
-//! usual way. All other launches are [`launch`](super::launch)'s.
+//! usual way, but for what finds Python's frames. All other launches are [`launch`](super::launch)'s.
+
+use core::ffi::{c_int, c_void};
+
+use gputrace_producer::thread;
 
 use crate::hook::launch_frame::{KEPT_WORDS, REGISTERS};
+use crate::hook::under_way;
 
 /// The body of a launch's hook, for a function of so many arguments; none is wider than a register. The
 /// module `$of` has the functions of this launch.
@@ -17,11 +22,13 @@ use crate::hook::launch_frame::{KEPT_WORDS, REGISTERS};
 /// gets the frame and the status, and returns 0, which is SUCCESS, if that is the status and all is done;
 /// otherwise the hook jumps to a function that gets the call's arguments.
 ///
-/// A call that does not return, as its thread ends in it, leaves the thread inside of the hook.
+/// Where the call is left by unwinding, as its thread ends in it, [`leave`] is called.
 macro_rules! hook {
     ($entry_at:expr, $entries:path, $arguments:expr, $of:ident) => {
         core::arch::naked_asm!(
             ".cfi_startproc",
+            // 0x1b: the address is relative to where it is written, in four bytes.
+            ".cfi_personality 0x1b, {leave}",
             "mov eax, [rip + {page} + {state}]",
             "and al, {mask}",
             "cmp al, {passes_over}",
@@ -49,6 +56,7 @@ macro_rules! hook {
             paused_begin = sym $crate::hook::paused_launch::begin,
             paused_end = sym $crate::hook::paused_launch::end,
             paused = sym $of::paused,
+            leave = sym $crate::hook::around_launch::leave,
         )
     };
 }
@@ -77,12 +85,14 @@ macro_rules! way {
             // The arguments behind the sixth, the last one first.
             ".if {pushed}
              lea r11, [rsp + {behind_at}]
+             .if {odd}
              sub rsp, {odd}
              .cfi_adjust_cfa_offset {odd}
-             .set argument, 8 * {pushed}
+             .endif
+             .set .Largument, 8 * {pushed}
              .rept {pushed}
-             .set argument, argument - 8
-             push qword ptr [r11 + argument]
+             .set .Largument, .Largument - 8
+             push qword ptr [r11 + .Largument]
              .cfi_adjust_cfa_offset 8
              .endr
              .endif
@@ -131,6 +141,21 @@ macro_rules! restore {
     };
 }
 pub(crate) use restore;
+
+/// The personality of a hook's frame (System V ABI for x86-64, section 6.2): it handles no exception, and
+/// where one passes the frame, or the thread's end does, the thread leaves the hook. Only the driver's
+/// function is called in a way that can be left so.
+pub extern "C" fn leave(_: c_int, actions: c_int, _: u64, _: *mut c_void, _: *mut c_void) -> c_int {
+    const CLEANUP_PHASE: c_int = 2;
+    const CONTINUE_UNWIND: c_int = 8;
+    if actions & CLEANUP_PHASE != 0 {
+        thread::with(|slot| {
+            under_way::launch_ended(slot);
+            drop(slot.inside_again());
+        });
+    }
+    CONTINUE_UNWIND
+}
 
 /// Of so many arguments, those that are not passed in registers.
 pub const fn pushed(arguments: usize) -> usize {

@@ -3,7 +3,7 @@
 //! | file | noun |
 //! |---|---|
 //! | `steps` | the steps every hook takes, and what it records |
-//! | `around_launch` | a launch's hook in instructions, which calls one of the three behind the next |
+//! | `around_launch` | a launch's hook in instructions; it calls one of `*_launch` or `launch` |
 //! | `launch_frame` | what such a hook has on the stack |
 //! | `plain_launch` | the steps of a launch that is recorded like those before it |
 //! | `paused_launch` | those of a launch while the session is paused |

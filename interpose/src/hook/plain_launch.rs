@@ -134,8 +134,9 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
         });
         let last_ticks = slot.counter_if_sampled();
         if last_ticks != 0 {
-            let own_ticks = frame.start().wrapping_sub(kept.first_ticks) + last_ticks.wrapping_sub(end_ticks);
-            return end_sampled(entry, own_ticks, end_ticks.wrapping_sub(frame.start()));
+            return end_sampled(
+                frame.start().wrapping_sub(kept.first_ticks) + last_ticks.wrapping_sub(end_ticks),
+            );
         }
         drop(slot.inside_again());
         SUCCESS
@@ -150,7 +151,9 @@ fn end_unlike(frame: Frame, status: Status, end_ticks: u64) -> Status {
         // SAFETY: `begin` has kept it.
         let kept = unsafe { frame.kept::<Kept>() };
         let call = KeptLaunch::of(slot);
-        call.session.set(session::published());
+        // Of the same session, if the driver's function has not returned in a child with one of its own.
+        let generation = kept.state.generation();
+        call.session.set(session::published().filter(|session| session.generation == generation));
         call.start_ticks.set(frame.start());
         call.duration_ticks.set(end_ticks.wrapping_sub(frame.start()));
         call.own_ticks.set(kept.first_ticks);
@@ -160,15 +163,11 @@ fn end_unlike(frame: Frame, status: Status, end_ticks: u64) -> Status {
     NOT_DONE
 }
 
-/// The end of a launch whose hook took `own_ticks`, and the driver's function `call_ticks`.
 #[cold]
 #[inline(never)]
-fn end_sampled(entry: &'static Entry, own_ticks: u64, call_ticks: u64) -> Status {
+fn end_sampled(own_ticks: u64) -> Status {
     thread::with(|slot| {
-        if let Some(session) = session::current() {
-            let recorded = Some((session.hook_state(), call_ticks));
-            steps::add_cost(session, slot, entry, own_ticks, recorded, SUCCESS);
-        }
+        slot.add_cost(own_ticks);
         drop(slot.inside_again());
     });
     SUCCESS

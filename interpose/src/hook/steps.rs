@@ -181,7 +181,7 @@ fn without_tables(session: &'static Session) {
 /// Adds a hook's own time; `recorded` is the state and the duration of a call that was recorded.
 #[cold]
 #[inline(never)]
-pub fn add_cost(
+fn add_cost(
     session: &'static Session,
     slot: &Slot,
     entry: &'static Entry,

@@ -18,8 +18,8 @@ pub fn forget_current_context() {
 }
 
 fn forget_context_of(slot: &Slot) {
-    CudaSlot::of(slot).context.set(0);
     CudaSlot::of(slot).default_streams.set(0);
+    CudaSlot::of(slot).context.set(0);
 }
 
 /// Forgets the thread's current context if what is known of it is of an earlier session.
@@ -150,8 +150,8 @@ pub(super) fn stream_key(handle: Handle, per_thread: bool, context: impl FnOnce(
 }
 
 /// The key of a launch's stream among pairs: like [`stream_key`], but the legacy stream has two, by its two
-/// handles. A default stream of a context that is not known has a key of no pair. What the slot has of the
-/// context must be of the running session.
+/// handles. A default stream of a context that is not known has a key of no pair; its kernel must not be
+/// null, which the driver refuses. What the slot has of the context must be of the running session.
 #[inline(always)]
 pub(super) fn key_of_launch(handle: Handle, per_thread: bool, slot: &Slot) -> u64 {
     match handle as u64 {
