@@ -33,7 +33,7 @@ const PAIRS: usize = 1 << 11;
 const WORDS: usize = 1 << 18;
 /// A stack of more words is not kept. A Python frame is one word.
 const WORDS_OF_STACK: usize = 1 << 10;
-/// Misses in succession are counted so far, and then from 1 again.
+/// The count of misses in succession goes up to this number, and then begins at 1 again.
 const MISSES_MAX: u16 = 1 << 10;
 
 /// What a stack depends on besides its words: the session, the thread's Python state, the PyTorch operators

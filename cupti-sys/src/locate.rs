@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folder below `targets/` that holds this architecture's libraries.
+/// The folders in a toolkit's root that hold this architecture's libraries.
 const TARGETS: &[&str] = if cfg!(target_arch = "aarch64") {
     &["targets/sbsa-linux/lib", "targets/aarch64-linux/lib"]
 } else {
@@ -69,7 +69,8 @@ fn libraries(folders: Vec<PathBuf>, preferred_major: Option<u32>) -> Vec<PathBuf
         let Ok(entries) = fs::read_dir(&folder) else { continue };
         let mut here: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         here.retain(|path| version(path, "libcupti.so").is_some());
-        // The preferred version first, then the newest; of links to one file, the shortest name.
+        // Names of the preferred major version first, then larger numbers; `libcupti.so` alone is last. Of
+        // links to one file, the name that comes first in this order is kept.
         here.sort_by_cached_key(|path| {
             let version = version(path, "libcupti.so").unwrap_or_default();
             let other_major = preferred_major.is_some() && version.first().copied() != preferred_major;

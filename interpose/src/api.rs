@@ -42,8 +42,8 @@ pub fn by_symbol(name: &[u8]) -> Option<&'static Entry> {
     ENTRIES.iter().find(|entry| entry.hash == wanted && entry.name().as_bytes() == name)
 }
 
-/// Handles a hooked call that returned while there was no session. It ties the
-/// layers together, and not the constructor: another library's constructor may run earlier and call `cuInit`.
+/// Handles a hooked call that returned while there was no session. After `cuInit` it links the layers. A
+/// constructor of ours would be too late: another library's may run earlier and call `cuInit`.
 #[cold]
 fn without_session(entry: &'static Entry, was_starting: bool, status: Status) -> Status {
     static TABLE: &[Entry] = &ENTRIES;
@@ -116,8 +116,8 @@ macro_rules! hooks {
     }};
     // A launch: its hook is written in instructions, and has functions around the driver's.
     (@launch $symbol:ident $flavour:ident ($($arg:ident: $type:ty),*) ($of:ident, $stream:expr) |$cx:ident| $description:expr) => {
-        // What a launch runs through lies together, in one page. The part behind the functions says so for
-        // the whole section.
+        // What a launch runs through lies together, in one page. A section has the largest alignment of its
+        // parts, so that the empty part made here, behind the functions, aligns all of it to a page.
         core::arch::global_asm!(
             concat!(".pushsection .text.hot.hooks.", stringify!($symbol), ", \"ax\", @progbits"),
             ".subsection 1",
@@ -198,7 +198,7 @@ macro_rules! hooks {
                 launch_steps::not_alike(hooks!(@entry_of $symbol), Call(core::ptr::null_mut(), $($arg),*))
             }
 
-            /// Called after a launch that came while the session was paused.
+            /// Called after a launch of a paused session that failed, or during which the session went on.
             ///
             /// # Safety
             /// The same as for the driver's function of that name.
@@ -207,7 +207,7 @@ macro_rules! hooks {
                 paused_launch::record(hooks!(@entry_of $symbol), Call(core::ptr::null_mut(), $($arg),*))
             }
 
-            /// Called instead of the driver's function, for a launch that is neither.
+            /// Called instead of the driver's function, for a launch that is neither plain nor paused.
             ///
             /// # Safety
             /// The same as for the driver's function of that name.

@@ -178,7 +178,7 @@ fn sample(generation: u64, seat: &Arc<Seat>, commands: &Sender<Command>) -> bool
         return true;
     }
     drop(state);
-    seat.has_taken();
+    seat.note_taken();
     notify();
     false
 }
@@ -200,7 +200,7 @@ fn look(alarm: &Alarm) {
         let stuck = state.in_call.as_ref().filter(|(since, _)| since.elapsed() >= STUCK);
         if let Some((_, seat)) = stuck {
             if let Some(seat) = seat.upgrade() {
-                seat.is_stuck();
+                seat.mark_slow();
             }
             // Without a thread to replace it, the stuck one goes on once its call returns.
             if start(&mut state).is_err() {

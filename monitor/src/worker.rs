@@ -1,4 +1,4 @@
-//! A device that is being read, and its own thread, which does what may take long.
+//! [`Seat`]: a device that is being read, by the thread of the rounds or by its own, and that thread's loop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -13,6 +13,7 @@ use crate::subscription::{Recipient, Subscription};
 
 /// A request to a device's thread.
 pub enum Command {
+    /// Take a sample now and answer with it; then read what takes long.
     Sample(SyncSender<Result<Box<GpuMetrics>, GpuMonitorError>>),
     /// Take the sample that is due.
     Take,
@@ -94,6 +95,7 @@ pub struct Seat {
 
 /// What came of a device in a round.
 pub enum Taken {
+    /// The sample was delivered, and nothing is left to read.
     Whole,
     /// What takes long is to be read by the device's own thread.
     SlowIsDue,
@@ -181,13 +183,13 @@ impl Seat {
     }
 
     /// A call is taking long: from now on the device's own thread takes its samples.
-    pub fn is_stuck(&self) {
+    pub fn mark_slow(&self) {
         self.is_slow.store(true, Ordering::SeqCst);
         self.leave_to_own_thread();
     }
 
-    /// The sample was taken outside of a round: the next one is due at its time.
-    pub fn has_taken(&self) {
+    /// The sample that was awaited has been taken: the next one is due at its time.
+    pub fn note_taken(&self) {
         self.is_waiting.store(false, Ordering::SeqCst);
     }
 
@@ -238,7 +240,7 @@ pub fn run(seat: &Seat, commands: &Receiver<Command>, notify: fn()) {
                 if matches!(taken, Taken::SlowIsDue) {
                     seat.shared.busy(|| seat.source().read_slow());
                 }
-                seat.has_taken();
+                seat.note_taken();
                 notify();
             }
             Command::ReadSlow => {

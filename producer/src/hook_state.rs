@@ -19,8 +19,8 @@ pub enum Recording {
     On = 0,
     /// They are counted, and marked in the ring: device records may still come.
     Marked = 1,
-    /// They are counted. So they are, in the word, by the number 3 too: see
-    /// [`HookState::counts_under_way`].
+    /// They are counted. The word has two numbers for this: 2, and 3 where the session has been paused from
+    /// its begin ([`HookState::counts_under_way`]).
     Off = 2,
 }
 
@@ -110,6 +110,8 @@ impl HookState {
         self.0 >> WINDOW_SHIFT
     }
 
+    /// Whether a capture range begins or ends at a launch's number, so that each launch asks for it. It has
+    /// nothing to do with [`Launches::Counted`].
     #[inline(always)]
     pub fn counts_launches(self) -> bool {
         self.0 & COUNTS_LAUNCHES != 0

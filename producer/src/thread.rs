@@ -240,7 +240,7 @@ impl Slot {
         self.header.get().filter(|_| self.is_caught_up())
     }
 
-    /// Whether to measure the cost of this call's own hook.
+    /// Counts the call, and returns whether its hook measures its own cost. To be called once a call.
     #[inline(always)]
     pub fn samples_cost(&self) -> bool {
         let calls = self.calls.get().wrapping_add(1);

@@ -8,7 +8,7 @@ use crate::view::{Pending, ProcessOrder, Tab, View};
 /// Longer filters are of no use on a screen.
 const FILTER_LETTERS_MAX: usize = 60;
 
-/// What PageUp and PageDown go.
+/// How many rows PageUp and PageDown move.
 const PAGE_ROWS: isize = 10;
 
 /// What the caller does after a key.
@@ -16,7 +16,7 @@ const PAGE_ROWS: isize = 10;
 pub enum Action {
     Nothing,
     Quit,
-    /// Stop the program until the shell continues it.
+    /// Stop this process, and the program behind the screen if there is one, until the shell continues them.
     Stop,
     /// Give this control character to the program behind the screen.
     Pass(u8),
@@ -44,7 +44,7 @@ pub const HELP: [(&str, &str); 12] = [
 pub const PROGRAM_HELP: (&str, &str) =
     ("q, Ctrl-C", "q: show the program's output; Ctrl-C, -\\, -D and -Z are the program's");
 
-/// Ctrl-\ comes as Ctrl-4, which terminals do not tell from it.
+/// Control keys whose byte goes to the program. Most terminals report Ctrl-\ as Ctrl-4.
 const PASSED: [(char, u8); 4] = [('c', 0x03), ('d', 0x04), ('4', 0x1c), ('\\', 0x1c)];
 
 /// Handles one key.
@@ -131,7 +131,8 @@ fn edit_filter(code: KeyCode, view: &mut View) {
     }
 }
 
-/// Prepares a signal for the selected process; a host's pid names another process here.
+/// Asks whether the selected process is to get the signal. Refuses where its pid is one of the host outside
+/// of this container: it names another process here.
 fn ask(view: &mut View, scene: &Scene, signal: i32) {
     if view.tab != Tab::Processes {
         view.message = "select a process first: key 1".to_owned();

@@ -71,11 +71,11 @@ pub struct Producer<'a> {
 
 impl<'a> Producer<'a> {
     pub fn new(ring: Ring<'a>) -> Self {
-        // SYNC: pairs with the Release store of `head` in `push` by the ring's previous owner, so that this
-        // owner's cells come after that owner's. (The hand-over of the ring itself is an Acquire/Release
-        // pair on the ring's state; this load makes the position safe by itself.)
+        // SYNC: pairs with the Release store of `head` in `publish` by the ring's previous owner, so that
+        // this owner's cells come after that owner's. (The hand-over of the ring itself is an
+        // Acquire/Release pair on the ring's state; this load makes the position safe by itself.)
         let head = ring.head.load(Ordering::Acquire);
-        // SYNC: pairs with the Release store of `tail` in `Consumer::give_back`, as in `push`.
+        // SYNC: pairs with the Release store of `tail` in `Consumer::give_back`, as in `fit`.
         let tail = ring.tail.load(Ordering::Acquire);
         Producer { ring, head, tail }
     }
@@ -145,7 +145,7 @@ impl<'a> Producer<'a> {
 
     /// Whether an entry of that many cells would fit now.
     pub fn has_space(&mut self, cells: u64) -> bool {
-        // SYNC: pairs with the Release store of `tail` in `Consumer::give_back`, as in `push`.
+        // SYNC: pairs with the Release store of `tail` in `Consumer::give_back`, as in `fit`.
         self.tail = self.ring.tail.load(Ordering::Acquire);
         self.head.wrapping_sub(self.tail).saturating_add(cells) <= self.ring.capacity()
     }
@@ -216,7 +216,7 @@ impl<'a> Consumer<'a> {
 
     /// How many cells can be read now.
     pub fn available(&self) -> Result<u64, Damaged> {
-        // SYNC: pairs with the Release store of `head` in `Producer::push`. The value is copied
+        // SYNC: pairs with the Release store of `head` in `Producer::publish`. The value is copied
         // once and only the copy is checked and used: the producer may store a new one at any time.
         let head = self.ring.head.load(Ordering::Acquire);
         let count = head.wrapping_sub(self.position);
@@ -226,9 +226,9 @@ impl<'a> Consumer<'a> {
         if count > capacity || all > capacity { Err(Damaged { head, tail: self.tail }) } else { Ok(count) }
     }
 
-    /// Copies up to `limit` cells to the end of `take`, without giving their slots back.
-    /// Returns how many. The cells' contents are as hostile as their writer.
-    pub fn read(&self, limit: u64, mut take: impl FnMut(Cell)) -> Result<u64, Damaged> {
+    /// Gives copies of up to `limit` cells to `each`, in order, without giving their slots back or moving the
+    /// position. Returns how many. The cells' contents are as hostile as their writer.
+    pub fn read(&self, limit: u64, mut each: impl FnMut(Cell)) -> Result<u64, Damaged> {
         let count = self.available()?.min(limit);
         for offset in 0..count {
             let Some(slot) = self.ring.slot(self.position.wrapping_add(offset)) else { break };
@@ -237,7 +237,7 @@ impl<'a> Consumer<'a> {
                 // Relaxed: ordered by the Acquire load of `head` in `available`.
                 *word = from.load(Ordering::Relaxed);
             }
-            take(cell);
+            each(cell);
         }
         Ok(count)
     }
@@ -253,7 +253,7 @@ impl<'a> Consumer<'a> {
             return;
         }
         self.tail = position;
-        // SYNC: pairs with the Acquire load of `tail` in `Producer::push`. Without it the
+        // SYNC: pairs with the Acquire load of `tail` in `Producer::fit`. Without it the
         // producer's stores into these slots could be seen by the loads in `read`.
         self.ring.tail.store(position, Ordering::Release);
     }

@@ -1,10 +1,10 @@
 //! The join of host calls with the device records that they caused.
 //!
-//! Either side may come first: calls wait for records and records wait for calls, keyed by
-//! (epoch, correlation id). Correlation ids count up, so a table indexed by their low bits is a
-//! sliding window over the latest ids: no hashing and no list of ages, and a new call replaces the
-//! oldest one. A call stays in the window after its first record until a later call needs its slot,
-//! since all nodes of a graph launch share the launch's id.
+//! Either side may come first: calls wait for records and records wait for calls, keyed by (epoch,
+//! correlation id). Correlation ids count up, so a table indexed by their low bits is a sliding window over
+//! the latest ids: no hashing and no list of ages, and a new call moves the oldest one to the [overflow
+//! table](OverflowTable). A call stays in the window after its first record until a later call needs its
+//! slot, since all nodes of a graph launch share the launch's id.
 
 use std::mem;
 
@@ -116,7 +116,9 @@ pub struct Join {
     overflow: OverflowTable,
     records: JoinWindow<Held>,
     held: usize,
+    /// Calls that were emitted without device times because too many calls waited for records.
     pub evicted_calls: u64,
+    /// Records that were emitted without their call because too many records waited for calls.
     pub evicted_records: u64,
     /// Records that came after their call had been evicted. If the call was already emitted alone, the times
     /// in the record are lost.
@@ -260,7 +262,7 @@ impl Join {
                 break;
             }
             for slot in self.records.grow() {
-                self.drop_held(slot.value, out);
+                self.emit_held(slot.value, out);
             }
         }
         let index = self.records.index(key);
@@ -268,12 +270,12 @@ impl Join {
             self.records.live += 1;
             let value = Held { first: record, more: Vec::new() };
             if let Some(old) = slot.replace(Slot { key, value }) {
-                self.drop_held(old.value, out);
+                self.emit_held(old.value, out);
             }
         }
     }
 
-    fn drop_held(&mut self, held: Held, out: &mut impl FnMut(JoinOutcome)) {
+    fn emit_held(&mut self, held: Held, out: &mut impl FnMut(JoinOutcome)) {
         self.records.live = self.records.live.saturating_sub(1);
         for record in std::iter::once(held.first).chain(held.more) {
             self.held = self.held.saturating_sub(1);

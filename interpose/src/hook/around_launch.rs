@@ -20,7 +20,7 @@ use crate::hook::under_way;
 /// while the session is paused the entry, and returns the driver's function. If that is null, nothing was
 /// changed, and the hook jumps to `otherwise`, which gets the call's arguments. The function after the call
 /// gets the frame and the status, and returns 0, which is SUCCESS, if that is the status and all is done;
-/// otherwise the hook jumps to a function that gets the call's arguments.
+/// otherwise the hook jumps to `$rest`, which gets the call's arguments.
 ///
 /// Where the call is left by unwinding, as its thread ends in it, [`leave`] is called.
 macro_rules! hook {
@@ -47,8 +47,8 @@ macro_rules! hook {
             entry_at = const $entry_at,
             kept = const 8 * $crate::hook::launch_frame::KEPT_WORDS,
             pushed = const $crate::hook::around_launch::pushed($arguments),
-            odd = const $crate::hook::around_launch::odd($arguments),
-            behind_at = const $crate::hook::around_launch::BEHIND_AT,
+            padding = const $crate::hook::around_launch::padding($arguments),
+            pushed_at = const $crate::hook::around_launch::PUSHED_AT,
             otherwise = sym $of::otherwise,
             plain_begin = sym $of::plain_begin,
             plain_end = sym $of::plain_end,
@@ -65,7 +65,7 @@ pub(crate) use hook;
 /// One of the two ways of [`hook`]. The registers that hold arguments are saved on the stack, above the words
 /// that are kept for the function after the call, until that one has returned.
 macro_rules! way {
-    ($entry:literal, $begin:literal, $end:literal, $recorded:literal) => {
+    ($entry:literal, $begin:literal, $end:literal, $rest:literal) => {
         concat!(
             ".irp register, rdi, rsi, rdx, rcx, r8, r9
              push \\register
@@ -84,10 +84,10 @@ macro_rules! way {
              jz 3f\n",
             // The arguments behind the sixth, the last one first.
             ".if {pushed}
-             lea r11, [rsp + {behind_at}]
-             .if {odd}
-             sub rsp, {odd}
-             .cfi_adjust_cfa_offset {odd}
+             lea r11, [rsp + {pushed_at}]
+             .if {padding}
+             sub rsp, {padding}
+             .cfi_adjust_cfa_offset {padding}
              .endif
              .set .Largument, 8 * {pushed}
              .rept {pushed}
@@ -98,8 +98,8 @@ macro_rules! way {
              .endif
              call rax
              .if {pushed}
-             add rsp, {odd} + 8 * {pushed}
-             .cfi_adjust_cfa_offset -({odd} + 8 * {pushed})
+             add rsp, {padding} + 8 * {pushed}
+             .cfi_adjust_cfa_offset -({padding} + 8 * {pushed})
              .endif
              mov rdi, rsp
              mov esi, eax
@@ -122,7 +122,7 @@ macro_rules! way {
             "add rsp, {kept} + 48
              .cfi_adjust_cfa_offset -({kept} + 48)
              jmp ",
-            $recorded,
+            $rest,
         )
     };
 }
@@ -157,18 +157,19 @@ pub extern "C" fn leave(_: c_int, actions: c_int, _: u64, _: *mut c_void, _: *mu
     CONTINUE_UNWIND
 }
 
-/// Of so many arguments, those that are not passed in registers.
+/// How many of so many arguments the caller has pushed: those that no register holds.
 pub const fn pushed(arguments: usize) -> usize {
     arguments.saturating_sub(REGISTERS)
 }
 
-/// What is left free below them: the stack is aligned to 16 bytes at a call.
-pub const fn odd(arguments: usize) -> usize {
+/// How many bytes are left free above their copies, so that the stack is aligned to 16 bytes at the call.
+pub const fn padding(arguments: usize) -> usize {
     pushed(arguments) % 2 * 8
 }
 
-/// Where they are: above the frame and the return address.
-pub const BEHIND_AT: usize = 8 * (KEPT_WORDS + REGISTERS + 1);
+/// Where the caller has pushed them, in bytes above the stack pointer: behind the frame and the return
+/// address.
+pub const PUSHED_AT: usize = 8 * (KEPT_WORDS + REGISTERS + 1);
 
 #[cfg(test)]
 mod tests {
@@ -176,12 +177,12 @@ mod tests {
 
     #[test]
     fn stack_is_aligned_at_the_call_whatever_is_pushed() {
-        // cuLaunchKernelEx and cuLaunchKernel; 8 bytes of the latter's are not used.
-        assert_eq!((pushed(4), odd(4)), (0, 0));
-        assert_eq!((pushed(11), odd(11)), (5, 8));
+        // cuLaunchKernelEx's caller pushes none, and cuLaunchKernel's five.
+        assert_eq!((pushed(4), padding(4)), (0, 0));
+        assert_eq!((pushed(11), padding(11)), (5, 8));
         for arguments in 0..12 {
             // With the return address of the hook's caller.
-            let bytes = 8 * (1 + REGISTERS + KEPT_WORDS + pushed(arguments)) + odd(arguments);
+            let bytes = 8 * (1 + REGISTERS + KEPT_WORDS + pushed(arguments)) + padding(arguments);
             assert_eq!(bytes % 16, 0, "{arguments}");
         }
     }

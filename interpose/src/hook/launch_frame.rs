@@ -5,7 +5,15 @@ use core::mem::MaybeUninit;
 
 use crate::symbols::driver::Status;
 
-/// What a hook keeps on the stack while the driver's function runs, and the arguments of the call.
+/// The hook's part of the stack, from its lowest address on; it lives until the hook returns.
+///
+/// ```text
+///  word 0       when the driver's function was called, in ticks (plain launches only)
+///  words 1–6    what `keep` was given
+///  words 7–12   r9, r8, rcx, rdx, rsi, rdi
+///  word 13      the hook's return address
+///  words 14…    the arguments behind the sixth
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Frame(*mut u64);
@@ -15,11 +23,12 @@ pub const NOT_DONE: Status = -1;
 /// How many words of a frame are kept for the function after the call. Odd, so that the stack is aligned to
 /// 16 bytes at calls.
 pub const KEPT_WORDS: usize = 7;
+/// How many arguments are passed in registers (System V ABI for x86-64).
 pub const REGISTERS: usize = 6;
 const _: () = assert!((KEPT_WORDS + REGISTERS) % 2 == 1);
 
 impl Frame {
-    /// When the driver's function was called.
+    /// When the driver's function was called, in ticks.
     #[inline(always)]
     pub fn start(self) -> u64 {
         // SAFETY: the hook's own word, of this call alone, which lives until it returns.
@@ -42,7 +51,8 @@ impl Frame {
     ///
     /// # Safety
     ///
-    /// The caller guarantees that it kept a value of this type in this frame.
+    /// The caller guarantees that it kept a value of this type in this frame, and does not use the reference
+    /// after the hook has returned.
     #[inline(always)]
     pub unsafe fn kept<'f, T: Copy>(self) -> &'f T {
         // SAFETY: the caller guarantees that it was written.

@@ -2,15 +2,15 @@
 //!
 //! | file | noun |
 //! |---|---|
-//! | `steps` | the steps every hook takes, and what it records |
+//! | `steps` | the steps of any call that has none of its own, and what is recorded of it |
 //! | `around_launch` | a launch's hook in instructions; it calls one of `*_launch` or `launch` |
 //! | `launch_frame` | what such a hook has on the stack |
 //! | `plain_launch` | the steps of a launch that is recorded like those before it |
 //! | `paused_launch` | those of a launch while the session is paused |
 //! | `launch` | those of any other launch |
 //! | `description` | what a call did, as `describe` fills it in |
-//! | `capture` | ranges that alone are recorded |
-//! | `captures` | whether a call's work is executed or becomes a graph's |
+//! | `capture` | capture ranges: the part of a process that alone is recorded |
+//! | `captures` | captures of streams: whether a call's work is executed or becomes a graph's |
 //! | `beginning` | whether a session begins paused, and what it reports of that |
 //! | `nodes` | the graph nodes that a call made |
 //! | `calibration` | what CUPTI's records cost launch calls |

@@ -57,7 +57,7 @@ pub extern "C" fn begin(_: Frame, entry: &'static Entry) -> *mut c_void {
             first_ticks = clock::counter();
         }
         slot.expect_paused_launch();
-        // The driver's call sets it, if CUPTI reports calls.
+        // CUPTI's callback sets it during the driver's call, if there is one.
         CudaSlot::of(slot).correlation.set(0);
         let counts = state.hook_state().counts_under_way();
         if counts && !under_way::launch_begins_on_own(slot, state.generation()) {

@@ -1,6 +1,7 @@
-//! A launch of which all is recorded, in few steps: by a thread that has a ring, outside of captures and
-//! windows, like one that was recorded before. Where the clock is not the processor's counter, no launch is
-//! plain.
+//! The few steps of a launch of which all is recorded: its thread has a ring, no stream is being captured,
+//! no window is open, and what hooks do is as at earlier launches of the thread. Whether its kernel and
+//! stream are known is seen after the call only. Where the clock is not the processor's counter, no launch
+//! is plain.
 //!
 //! Each kind of launch has these functions for itself, which [`around_launch`](super::around_launch) calls.
 
@@ -54,8 +55,8 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
             cold_path();
             return None;
         };
-        // From here on all is of one session: launches of a signal handler, which may fork and start another
-        // session in the child, are nested.
+        // A signal handler may fork, and its child start a session. Launches of the handler are nested from
+        // here on, so that all that is read until the call is of one session.
         let state = fork::of_process().state();
         let pairs = match pairs::of_process() {
             Some(pairs) if slot.is_ready_for_launches(state) => pairs,
@@ -70,7 +71,7 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
             cold_path();
             first_ticks = clock::counter();
         }
-        // The driver's call sets it, if CUPTI reports calls.
+        // CUPTI's callback sets it during the driver's call, if there is one.
         CudaSlot::of(slot).correlation.set(0);
         // SAFETY: the caller's frame.
         let launched = pair_of(unsafe { Launch::of(frame) });
@@ -151,7 +152,8 @@ fn end_unlike(frame: Frame, status: Status, end_ticks: u64) -> Status {
         // SAFETY: `begin` has kept it.
         let kept = unsafe { frame.kept::<Kept>() };
         let call = KeptLaunch::of(slot);
-        // Of the same session, if the driver's function has not returned in a child with one of its own.
+        // The session in which the launch began; none if the call returned in a forked child, which may have
+        // started another one.
         let generation = kept.state.generation();
         call.session.set(session::published().filter(|session| session.generation == generation));
         call.start_ticks.set(frame.start());

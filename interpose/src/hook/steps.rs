@@ -1,13 +1,13 @@
-//! The steps of every hook, and what the hook records.
+//! The steps of a hook, and what it records.
 //!
-//! 1. No session: call the original, nothing else.
-//! 2. Already inside on this thread: call the original, and count the nested call.
-//! 3. Guard; note the start.
-//! 4. Call the original *exactly once*; note the end.
-//! 5. Describe the call, write one event, return the original's result unchanged. The first description
+//! 1. No session: call the original, then [`WithoutSession`], which starts a session after `cuInit`.
+//! 2. Enter the guard. Already inside on this thread: call the original, and count the nested call.
+//! 3. Note the start, call the original *exactly once*, note the end.
+//! 4. Describe the call, write its event, return the original's result unchanged. The first description
 //!    of a handle may make system calls; it keeps errno.
 //!
-//! Launches of kernels are in [`launch`](super::launch).
+//! Calls that are recorded only if they fail take [`around_failure`]. Most launches of kernels have shorter
+//! steps; [`around_launch`](super::around_launch) says where.
 
 use core::hint::cold_path;
 
@@ -39,8 +39,9 @@ const DEINITIALIZED: Status = 4;
 pub type WithoutSession = fn(&'static Entry, bool, Status) -> Status;
 
 /// A call of the driver's own function, with the program's arguments. A trait, because a closure cannot be
-/// marked as inlined: each place that calls it would otherwise take the arguments from memory. A copy,
-/// because what a function that is not inlined gets has an address, and the rest would stay in memory too.
+/// marked as inlined: each place that calls it would otherwise take the arguments from memory. `Copy`, so
+/// that a function that is not inlined gets a copy: a reference would keep the caller's own arguments in
+/// memory too.
 pub trait DriverCall: Copy {
     /// Called exactly once.
     fn call(self) -> Status;
@@ -83,7 +84,7 @@ impl<'s> Hook<'s> {
     pub fn begin(session: &'static Session, slot: &'s Slot, entry: &'static Entry) -> Hook<'s> {
         let (clock, is_sampled) = (Clock::of_process(), slot.samples_cost());
         let first_ticks = clock.now_if(is_sampled);
-        // The driver's call sets it, if CUPTI reports calls.
+        // CUPTI's callback sets it during the driver's call, if there is one.
         CudaSlot::of(slot).correlation.set(0);
         Hook { session, slot, entry, state: session.hook_state(), clock, is_sampled, first_ticks }
     }

@@ -111,8 +111,8 @@ thread_local! {
     static STUCK: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A call without callbacks returns. If they have gone on meanwhile, the thread keeps the call's id: so does
-/// CUPTI 13.0.
+/// Called as a call without callbacks returns. If callbacks were turned on during the call, the thread's
+/// later callbacks all get this call's correlation id, as with CUPTI 13.0.
 #[inline(always)]
 fn note_end(entry: &Export) {
     if status::read() & status::CALLBACKS != 0 && calls::enabled(entry.cbid) {
@@ -120,7 +120,7 @@ fn note_end(entry: &Export) {
     }
 }
 
-/// Which word of a launch's arguments is the function.
+/// The kernel's handle in a launch's arguments; `None` for any other call.
 fn launched_function(entry: &Export, parameters: *const c_void) -> Option<u64> {
     let word = match entry.name {
         "cuLaunchKernel" | "cuLaunchCooperativeKernel" => 0,
