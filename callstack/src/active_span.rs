@@ -44,13 +44,29 @@ impl Works {
     #[inline(always)]
     pub fn of_this_thread(session: &Session) -> Works {
         runtime::of_this_thread(session)
-            .map_or(Works::NOT, |(runtime, state)| Works::of_state(runtime, state).unwrap_or(Works::NOT))
+            .map_or(Works::NOT, |(runtime, state)| Works::of_state(runtime, state))
     }
 
-    /// The same for the calling thread's Python state; `None` if Python knows of no span.
+    /// The same for the calling thread's Python state.
     #[inline(always)]
-    pub(crate) fn of_state(runtime: &Runtime, state: u64) -> Option<Works> {
-        callers::may_be_of_state(runtime, state).then_some(Works(state))
+    pub(crate) fn of_state(runtime: &Runtime, state: u64) -> Works {
+        Works::with_stack(0, runtime, state).1
+    }
+
+    /// The same, and the thread's stack. Where the thread has a context, the rest is done by a function of its own, to
+    /// which the caller's last step is a jump.
+    #[inline(always)]
+    pub(crate) fn with_stack(stack: u32, runtime: &Runtime, state: u64) -> (u32, Works) {
+        match callers::context_of_state(runtime, state) {
+            0 => (stack, Works::NOT),
+            context => Works::in_context(stack, runtime, state, context),
+        }
+    }
+
+    #[inline(never)]
+    fn in_context(stack: u32, runtime: &Runtime, state: u64, context: u64) -> (u32, Works) {
+        let may_be = callers::may_be_in_context(runtime, context);
+        (stack, if may_be { Works(state) } else { Works::NOT })
     }
 
     #[inline(always)]

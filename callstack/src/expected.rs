@@ -14,6 +14,7 @@
 //! 16 threads of a session have room for that. Other threads, and stacks that are too deep, are walked.
 
 use core::cell::{Cell, UnsafeCell};
+use core::hint::cold_path;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use gputrace_producer::memory::{self, Zeroed, prefetch};
@@ -227,7 +228,13 @@ impl KeptStacks {
         number: u16,
         circumstances: Circumstances,
     ) -> Option<(&KeptStack, &[ReadWord], &[ReadWord])> {
-        let kept = self.kept.get(usize::from(number)).filter(|kept| kept.circumstances == circumstances)?;
+        let Some(kept) = self.kept.get(usize::from(number)) else {
+            cold_path();
+            return None;
+        };
+        if kept.circumstances != circumstances {
+            return None;
+        }
         let (first, python, native) = (kept.first as usize, kept.python.into(), kept.native.into());
         let words = self.words.as_ptr().wrapping_add(first);
         // SAFETY: `write` wrote so many words there, within the array, and none of them again before it has

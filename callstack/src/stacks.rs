@@ -187,7 +187,7 @@ impl Stacks {
         asked: Asked,
     ) -> (u32, Works) {
         if asked == Asked::Python
-            && torch::is_never_around()
+            && torch::is_never_around(slot)
             && let found @ (1.., _) = Stacks::of_python(stacks, generation, session, slot)
         {
             return found;
@@ -196,41 +196,53 @@ impl Stacks {
         stacks.as_ref().map_or((0, Works::NOT), |stacks| stacks.of_parts(session, slot))
     }
 
-    /// The same for a stack that has Python frames only and is an expected one or in the cache, as most are;
-    /// 0 otherwise. Runs through less code than [`of_parts`](Stacks::of_parts).
+    /// The same for a stack that has Python frames only and is the expected one, as most are, or in the cache;
+    /// 0 otherwise. On its usual way it calls nothing and comes back from nowhere, so that it runs through few
+    /// lines of code.
     #[inline(never)]
-    // In the section of the launches' hooks, together with `known_chain::is`.
-    #[unsafe(link_section = ".text.hot.hooks")]
+    // In the page of the hook that most launches run through.
+    #[unsafe(link_section = ".text.hot.hooks.cuLaunchKernel")]
     #[allow(clippy::ref_option)]
     fn of_python(stacks: &Option<Stacks>, generation: u32, session: &Session, slot: &Slot) -> (u32, Works) {
         let thread = StackSlot::of(slot);
-        let Some((runtime, state)) = runtime::of_known_thread(session, &thread.python) else {
-            return (0, Works::NOT);
-        };
-        let circumstances = Circumstances::now(generation, state, 0, false);
         let position = thread.kept.get();
-        // SAFETY: the hook of the calling thread, which has no other reference to its stacks: the one that
-        // `not_expected` takes comes after the last use of this one.
-        let stack = match unsafe { thread.kept_stacks() } {
-            Some(kept_stacks)
-                if let Some((kept, frames, _)) = kept_stacks.find(position.expected(), circumstances)
-                    && has_frames((runtime, state), frames) =>
-            {
-                thread.kept.set(kept_stacks.follow(position));
-                kept.met()
-            }
-            _ => stacks
-                .as_ref()
-                .and_then(|stacks| stacks.not_expected(slot, (runtime, state), circumstances))
-                .unwrap_or(0),
-        };
-        (stack, Works::of_state(runtime, state).unwrap_or(Works::NOT))
+        // SAFETY: the hook of the calling thread, which has no other reference to its stacks; this one ends
+        // here.
+        if let Some(kept_stacks) = unsafe { thread.kept_stacks() }
+            && let Some(runtime) = runtime::current()
+            && let Some(state) = runtime.readable_state(&thread.python)
+            && let circumstances = Circumstances::now(generation, state, 0, false)
+            && let Some((kept, frames, _)) = kept_stacks.find(position.expected(), circumstances)
+            // SAFETY: as in `of_parts`.
+            && known_chain::is(&unsafe { Own::new() }, &runtime.layout, state, frames)
+        {
+            thread.kept.set(kept_stacks.follow(position));
+            return Works::with_stack(kept.met(), runtime, state);
+        }
+        cold_path();
+        Stacks::of_other_python(stacks, generation, session, slot)
     }
 
-    /// The stack, where it has Python frames only and is in the cache, but was not the expected one.
+    /// The same where it is not known that the stack is the expected one.
     #[cold]
     #[inline(never)]
-    fn not_expected(
+    #[allow(clippy::ref_option)]
+    fn of_other_python(
+        stacks: &Option<Stacks>,
+        generation: u32,
+        session: &Session,
+        slot: &Slot,
+    ) -> (u32, Works) {
+        let thread = StackSlot::of(slot);
+        let found = runtime::of_known_thread(session, &thread.python);
+        let (Some((runtime, state)), Some(stacks)) = (found, stacks) else { return (0, Works::NOT) };
+        let circumstances = Circumstances::now(generation, state, 0, false);
+        let stack = stacks.of_other_frames(slot, (runtime, state), circumstances).unwrap_or(0);
+        Works::with_stack(stack, runtime, state)
+    }
+
+    /// The stack, where it has Python frames only and is one of the two that may follow, or in the cache.
+    fn of_other_frames(
         &self,
         slot: &Slot,
         (runtime, state): (&Runtime, u64),
@@ -239,12 +251,14 @@ impl Stacks {
         let thread = StackSlot::of(slot);
         let mut content = self.kept_by(slot);
         if let Some(Content { stacks, .. }) = &mut content {
-            let second = stacks.second(thread.kept.get());
-            let kept = stacks.find(second, circumstances);
-            if let Some((kept, ..)) = kept.filter(|(_, frames, _)| has_frames((runtime, state), frames)) {
-                let stack = kept.met();
-                thread.kept.set(stacks.come_to(second, thread.kept.get()));
-                return Some(stack);
+            let position = thread.kept.get();
+            for number in [position.expected(), stacks.second(position)] {
+                let kept = stacks.find(number, circumstances);
+                if let Some((kept, ..)) = kept.filter(|(_, frames, _)| has_frames((runtime, state), frames)) {
+                    let stack = kept.met();
+                    thread.kept.set(stacks.come_to(number, position));
+                    return Some(stack);
+                }
             }
         }
         // SAFETY: as in `of_parts`.
@@ -282,7 +296,8 @@ impl Stacks {
             works = Works::ASK;
         }
         if let Some((runtime, state)) = python {
-            works = Works::of_state(runtime, state).unwrap_or(works);
+            let of_state = Works::of_state(runtime, state);
+            works = if of_state.may_be() { of_state } else { works };
         }
         // SAFETY: the state is the calling thread's, in an interpreter whose layout was checked. Until the
         // hook returns the thread runs no Python, so its frames and the objects they refer to stay.
@@ -565,7 +580,7 @@ impl Beside<'_> {
 }
 
 /// Whether the thread of that Python state, the calling one, has these frames.
-#[inline(always)]
+#[inline(never)]
 fn has_frames((runtime, state): (&Runtime, u64), frames: &[ReadWord]) -> bool {
     // SAFETY: as in `Stacks::of_parts`.
     known_chain::is(&unsafe { Own::new() }, &runtime.layout, state, frames)

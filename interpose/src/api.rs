@@ -194,8 +194,8 @@ macro_rules! hooks {
             /// # Safety
             /// The same as for the driver's function of that name.
             #[cold]
-            pub unsafe extern "C-unwind" fn not_alike($($arg: $type),*) -> Status {
-                launch_steps::not_alike(hooks!(@entry_of $symbol), Call(core::ptr::null_mut(), $($arg),*))
+            pub unsafe extern "C-unwind" fn not_plain($($arg: $type),*) -> Status {
+                launch_steps::not_plain(hooks!(@entry_of $symbol), Call(core::ptr::null_mut(), $($arg),*))
             }
 
             /// Called after a launch of a paused session that failed, or during which the session went on.

@@ -87,26 +87,26 @@ mod trust {
     pub const BROKEN: u32 = 3;
 }
 
-/// Whether the thread of that state, the calling one, may have an active span. A thread that uses neither
-/// asyncio nor context variables has no context at all. Some libraries have variables of their own, and most
-/// calls find them as the last call did.
+/// The context with the variables of the thread of that state, the calling one; 0 if it has none. A thread that
+/// uses neither asyncio nor context variables has no context at all.
 #[inline(always)]
-pub fn may_be_of_state(runtime: &Runtime, state: u64) -> bool {
+pub fn context_of_state(runtime: &Runtime, state: u64) -> u64 {
     let at = runtime.layout.thread_context;
-    // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked.
-    let memory = unsafe { Own::new() };
     if at == ABSENT {
         cold_path();
-        return false;
+        return 0;
     }
-    match memory.word(state, at.into()) {
-        None | Some(0) => false,
-        Some(context) => {
-            // Apart from what every launch runs through.
-            cold_path();
-            !is_as_searched(&Objects::new(memory, &runtime.layout, runtime.types.text), context)
-        }
-    }
+    // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked.
+    unsafe { Own::new() }.word(state, at.into()).unwrap_or(0)
+}
+
+/// Whether the calling thread, which has that context, may have an active span. Some libraries have variables
+/// of their own, and most calls find them as the last call did.
+#[inline(always)]
+pub fn may_be_in_context(runtime: &Runtime, context: u64) -> bool {
+    // SAFETY: the context is the calling thread's, of an interpreter whose layout was checked.
+    let memory = unsafe { Own::new() };
+    !is_as_searched(&Objects::new(memory, &runtime.layout, runtime.types.text), context)
 }
 
 /// Whether the variables of that context are those among which the calling thread last found none of

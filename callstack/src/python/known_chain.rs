@@ -38,14 +38,10 @@ pub fn write<M: Memory>(memory: &M, layout: &Layout, thread: u64, into: &mut [Re
 }
 
 /// Whether the thread's frames are these; `write` wrote them for that thread. An address is read only after
-/// the chain has led to it, since the frame that was there may be gone. Not inlined: the loop then has its
-/// numbers in registers.
-#[inline(never)]
-// In the section of the launches' hooks, as what calls it.
-#[unsafe(link_section = ".text.hot.hooks")]
+/// the chain has led to it, since the frame that was there may be gone.
+#[inline(always)]
 pub fn is<M: Memory>(memory: &M, layout: &Layout, thread: u64, frames: &[ReadWord]) -> bool {
     let (at_instruction, at_previous) = (layout.frame_instruction.into(), layout.frame_previous.into());
-    // What cannot be read is no frame's address, and no chain's end.
     let word = |at: u64, offset: u64| memory.word(at, offset).unwrap_or(NOWHERE);
     let mut at = word(thread, layout.thread_frame.into());
     if layout.cframe_frame != ABSENT {
@@ -55,41 +51,37 @@ pub fn is<M: Memory>(memory: &M, layout: &Layout, thread: u64, frames: &[ReadWor
         }
         at = word(at, layout.cframe_frame.into());
     }
-    // Two frames a turn take fewer instructions.
-    let (pairs, last) = frames.as_chunks::<2>();
-    let mut is_next = |frame: &ReadWord| {
-        let is_same = at == copied(frame.at) && word(frame.at, at_instruction) == frame.word;
-        if is_same {
-            at = word(frame.at, at_previous);
-        }
-        is_same
-    };
-    for [first, second] in pairs {
-        if !is_next(first) || !is_next(second) {
+    for frame in frames {
+        let kept_at = apart(&frame.at);
+        if at != frame.at || word(kept_at, at_instruction) != frame.word {
             return false;
         }
+        at = word(kept_at, at_previous);
     }
-    last.iter().all(is_next) && at == 0
+    at == 0
 }
 
+/// What a word that cannot be read counts as: no frame's address, and no chain's end.
 const NOWHERE: u64 = u64::MAX;
 
-/// The same number, of which the compiler does not know that it is the same. After the comparison it could
-/// use the address that was read instead of the kept one. Then each frame's read would wait for that of the
-/// frame before.
+/// The number, of which the compiler does not know that it is the one that is compared. After the comparison
+/// it could otherwise use the address that the chain has led to instead of the kept one. Then each frame's
+/// read would wait for that of the frame before.
 #[inline(always)]
-fn copied(number: u64) -> u64 {
-    #[cfg(not(miri))]
+fn apart(number: &u64) -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        let mut copy = number;
-        // SAFETY: the assembly is only a comment.
+        let read;
+        // SAFETY: reads the number.
         unsafe {
-            core::arch::asm!("/* {} */", inout(reg) copy, options(pure, nomem, nostack, preserves_flags))
-        };
-        copy
+            core::arch::asm!(
+                "mov {}, [{}]", out(reg) read, in(reg) number, options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        read
     }
-    #[cfg(miri)]
-    number
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    core::hint::black_box(*number)
 }
 
 #[cfg(test)]

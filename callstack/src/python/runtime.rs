@@ -114,7 +114,7 @@ pub fn of_this_thread(session: &Session) -> Option<(&'static Runtime, u64)> {
 #[inline(always)]
 pub fn of_known_thread(session: &Session, known: &Cell<KnownThread>) -> Option<(&'static Runtime, u64)> {
     let runtime = current()?;
-    let state = match runtime.known_state(&known.get()) {
+    let state = match runtime.known_state(known) {
         Some(state) => state,
         None => runtime.search_state(session, known),
     };
@@ -246,7 +246,23 @@ impl Runtime {
 
     /// What [`thread_state`](Runtime::thread_state) returns, unless it must be asked.
     #[inline(always)]
-    fn known_state(&self, thread: &KnownThread) -> Option<u64> {
+    fn known_state(&self, known: &Cell<KnownThread>) -> Option<u64> {
+        self.state_if_held(known, KnownKey::holds)
+    }
+
+    /// The same, if it can be found without calling anything.
+    #[inline(always)]
+    pub fn readable_state(&self, known: &Cell<KnownThread>) -> Option<u64> {
+        self.state_if_held(known, KnownKey::is_read_to_hold)
+    }
+
+    #[inline(always)]
+    fn state_if_held(
+        &self,
+        known: &Cell<KnownThread>,
+        holds: impl FnOnce(KnownKey, u64) -> bool,
+    ) -> Option<u64> {
+        let thread = known.get();
         if thread.current_at == 0 {
             return None;
         }
@@ -258,9 +274,10 @@ impl Runtime {
                 (*(thread.current_at as *const AtomicU64)).load(Ordering::Relaxed),
             )
         };
-        let is_kept = || thread.key.holds(thread.kept);
-        let state = if current != 0 { Some(current) } else { is_kept().then_some(thread.kept) };
-        state.filter(|_| is_initialized)
+        if !is_initialized || current == 0 && !holds(thread.key, thread.kept) {
+            return None;
+        }
+        Some(if current == 0 { thread.kept } else { current })
     }
 
     /// Asks the interpreter, and finds out where its answers are. 0 as of `thread_state`, or if the

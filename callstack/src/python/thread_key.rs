@@ -70,12 +70,18 @@ impl KnownKey {
     /// was deleted.
     #[inline(always)]
     pub fn holds(self, value: u64) -> bool {
-        // SAFETY: `of_value` read both, in the thread's own descriptor and in the C library's data.
-        let load = |at: u64| unsafe { (*(at as *const AtomicU64)).load(Ordering::Relaxed) };
         match self.pair {
             0 => self.is_said_to_hold(value),
-            pair => load(pair + 8) == value && load(pair) == load(self.life),
+            _ => self.is_read_to_hold(value),
         }
+    }
+
+    /// The same; false where the value cannot be read.
+    #[inline(always)]
+    pub fn is_read_to_hold(self, value: u64) -> bool {
+        // SAFETY: `of_value` read both, in the thread's own descriptor and in the C library's data.
+        let load = |at: u64| unsafe { (*(at as *const AtomicU64)).load(Ordering::Relaxed) };
+        self.pair != 0 && load(self.pair + 8) == value && load(self.pair) == load(self.life)
     }
 
     #[cold]

@@ -34,7 +34,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use engine::Engine;
 use gputrace_producer::own_static;
-use gputrace_producer::{system, thread};
+use gputrace_producer::system;
+use gputrace_producer::thread::{self, Slot};
 use gputrace_wire::caller::Caller;
 use node::GradNode;
 use passes::Outside;
@@ -106,8 +107,8 @@ pub fn around(generation: u32) -> Option<Around> {
 
 /// Whether the calling thread is known to work on no backward pass, and nothing is to be noted of its calls.
 #[inline(always)]
-pub fn is_never_around() -> bool {
-    answer() == asked::NO || engine::first().is_none()
+pub fn is_never_around(slot: &Slot) -> bool {
+    StackSlot::of(slot).asked.get() == asked::NO || engine::first().is_none()
 }
 
 /// Called with the stack of a call that the calling thread makes outside of any backward pass.

@@ -33,7 +33,7 @@ macro_rules! hook {
             "and al, {mask}",
             "cmp al, {passes_over}",
             "je 2f",
-            $crate::hook::around_launch::way!("", "{plain_begin}", "{plain_end}", "{not_alike}"),
+            $crate::hook::around_launch::way!("", "{plain_begin}", "{plain_end}", "{not_plain}"),
             "2:",
             $crate::hook::around_launch::way!(
                 "lea rsi, [rip + {entries} + {entry_at}]", "{paused_begin}", "{paused_end}", "{paused}"
@@ -52,7 +52,7 @@ macro_rules! hook {
             otherwise = sym $of::otherwise,
             plain_begin = sym $of::plain_begin,
             plain_end = sym $of::plain_end,
-            not_alike = sym $of::not_alike,
+            not_plain = sym $of::not_plain,
             paused_begin = sym $crate::hook::paused_launch::begin,
             paused_end = sym $crate::hook::paused_launch::end,
             paused = sym $of::paused,

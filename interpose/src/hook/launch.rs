@@ -5,11 +5,15 @@
 //! ([`paused_launch`](super::paused_launch)). Here are the others, and those that turn out not to be of their
 //! kind. Launches that are only counted have short steps too; any other one takes the steps of [`steps`].
 
+use core::ffi::c_void;
 use core::hint::cold_path;
+use core::ptr;
+use core::sync::atomic::Ordering;
 
 use gputrace_producer::clock::Clock;
 use gputrace_producer::hook_state::{HookState, Recording, Timing};
-use gputrace_producer::{session, thread};
+use gputrace_producer::session;
+use gputrace_producer::thread::{self, Slot};
 use gputrace_wire::call::Detail;
 
 use crate::hook::captures;
@@ -57,6 +61,33 @@ pub fn otherwise(entry: &'static Entry, without_session: WithoutSession, launch:
     })
 }
 
+/// Enters the guard before a launch outside of captures, and stays inside if `begin` returns something: the
+/// function to call. Otherwise null, and nothing is changed.
+#[inline(always)]
+pub fn begin_inside(entry: &'static Entry, begin: impl FnOnce(&Slot) -> Option<()>) -> *mut c_void {
+    let original = entry.original.load(Ordering::Relaxed);
+    if original.is_null() || captures::are_any() {
+        cold_path();
+        return ptr::null_mut();
+    }
+    let is_begun = thread::with_known(|slot| {
+        let Some(inside) = slot.enter() else {
+            cold_path();
+            return None;
+        };
+        begin(slot)?;
+        core::mem::forget(inside);
+        Some(())
+    });
+    match is_begun.flatten() {
+        Some(()) => original,
+        None => {
+            cold_path();
+            ptr::null_mut()
+        }
+    }
+}
+
 /// The pair of the launch's kernel and stream.
 #[inline(always)]
 pub fn pair_of<Launch: LaunchCall>(launch: Launch) -> Launched {
@@ -91,7 +122,7 @@ fn own_ticks(hook: Hook, start_ticks: u64, end_ticks: u64) -> u64 {
 /// Records a launch that was to be [plain](super::plain_launch) and is not. Its thread is still inside of the
 /// hook.
 #[inline(always)]
-pub fn not_alike(entry: &'static Entry, launch: impl LaunchCall) -> Status {
+pub fn not_plain(entry: &'static Entry, launch: impl LaunchCall) -> Status {
     thread::with(|slot| {
         let _inside = slot.inside_again();
         let kept = KeptLaunch::of(slot);

@@ -5,8 +5,6 @@
 
 use core::ffi::c_void;
 use core::hint::cold_path;
-use core::ptr;
-use core::sync::atomic::Ordering;
 
 use gputrace_producer::clock::Clock;
 use gputrace_producer::hook_state::Recording;
@@ -16,7 +14,7 @@ use crate::hook::launch::{self, LaunchCall};
 use crate::hook::launch_frame::{Frame, NOT_DONE};
 use crate::hook::pause::At;
 use crate::hook::steps::Hook;
-use crate::hook::{captures, under_way};
+use crate::hook::under_way;
 use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
@@ -33,16 +31,7 @@ core::arch::global_asm!(
 /// Called before the launch: the function to call. Null, and nothing is changed, if it needs other steps.
 #[unsafe(link_section = ".text.hot.hooks.paused")]
 pub extern "C" fn begin(_: Frame, entry: &'static Entry) -> *mut c_void {
-    let original = entry.original.load(Ordering::Relaxed);
-    if original.is_null() || captures::are_any() {
-        cold_path();
-        return ptr::null_mut();
-    }
-    let begun = thread::with_known(|slot| {
-        let Some(inside) = slot.enter() else {
-            cold_path();
-            return None;
-        };
+    launch::begin_inside(entry, |slot| {
         let state = fork::of_process().state();
         let is_paused = state.generation() != 0 && state.hook_state().passes_over_launches();
         // Where there is no counter, other steps measure.
@@ -50,7 +39,6 @@ pub extern "C" fn begin(_: Frame, entry: &'static Entry) -> *mut c_void {
             cold_path();
             return None;
         }
-        core::mem::forget(inside);
         let mut first_ticks = 0;
         if slot.samples_cost() {
             cold_path();
@@ -62,35 +50,28 @@ pub extern "C" fn begin(_: Frame, entry: &'static Entry) -> *mut c_void {
         let counts = state.hook_state().counts_under_way();
         if counts && !under_way::launch_begins_on_own(slot, state.generation()) {
             cold_path();
-            return Some(begin_in_turn(original, first_ticks));
+            begin_in_turn(first_ticks);
+            return Some(());
         }
         let last_ticks = slot.counter_if_sampled();
         if last_ticks != 0 {
             cold_path();
             KeptLaunch::of(slot).own_ticks.set(last_ticks.wrapping_sub(first_ticks));
         }
-        Some(original)
-    });
-    match begun.flatten() {
-        Some(original) => original,
-        None => {
-            cold_path();
-            ptr::null_mut()
-        }
-    }
+        Some(())
+    })
 }
 
 /// The rest of [`begin`] for a launch that may have to wait.
 #[cold]
 #[inline(never)]
-extern "C" fn begin_in_turn(original: *mut c_void, first_ticks: u64) -> *mut c_void {
+extern "C" fn begin_in_turn(first_ticks: u64) {
     thread::with(|slot| {
         under_way::launch_begins(slot, fork::generation());
         if slot.is_sampled() {
             KeptLaunch::of(slot).own_ticks.set(clock::counter().wrapping_sub(first_ticks));
         }
     });
-    original
 }
 
 /// Called after the launch. Not 0 if it is to be recorded or marked ([`record`]); the thread stays inside of

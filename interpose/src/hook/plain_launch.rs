@@ -7,8 +7,6 @@
 
 use core::ffi::c_void;
 use core::hint::cold_path;
-use core::ptr;
-use core::sync::atomic::Ordering;
 
 use gputrace_producer::clock;
 use gputrace_producer::fork::{self, StateOfProcess};
@@ -17,9 +15,8 @@ use gputrace_producer::thread;
 use gputrace_wire::call::Call;
 use gputrace_wire::cell::{flag, kind};
 
-use crate::hook::captures;
 use crate::hook::description::Context;
-use crate::hook::launch::{LaunchCall, pair_of};
+use crate::hook::launch::{LaunchCall, begin_inside, pair_of};
 use crate::hook::launch_frame::{Frame, NOT_DONE};
 use crate::hook::steps;
 use crate::symbols::driver::{SUCCESS, Status};
@@ -45,16 +42,7 @@ struct Kept {
 /// The frame is that of a hook of such a launch.
 #[inline(always)]
 pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> *mut c_void {
-    let original = entry.original.load(Ordering::Relaxed);
-    if original.is_null() || captures::are_any() {
-        cold_path();
-        return ptr::null_mut();
-    }
-    let begun = thread::with_known(|slot| {
-        let Some(inside) = slot.enter() else {
-            cold_path();
-            return None;
-        };
+    begin_inside(entry, |slot| {
         // A signal handler may fork, and its child start a session. Launches of the handler are nested from
         // here on, so that all that is read until the call is of one session.
         let state = fork::of_process().state();
@@ -65,7 +53,6 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
                 return None;
             }
         };
-        core::mem::forget(inside);
         let mut first_ticks = 0;
         if slot.samples_cost() {
             cold_path();
@@ -80,20 +67,13 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
         frame.keep(Kept { bucket, state, first_ticks });
         tables::expect_entry(slot);
         frame.set_start(clock::counter());
-        Some(original)
-    });
-    match begun.flatten() {
-        Some(original) => original,
-        None => {
-            cold_path();
-            ptr::null_mut()
-        }
-    }
+        Some(())
+    })
 }
 
 /// Called after the launch. Not 0 if it turned out not to be plain: it failed, or made graph nodes, or what
 /// hooks do has changed meanwhile, or its kernel and stream have no entry yet. The thread stays inside of the
-/// hook then, and [`launch::not_alike`](super::launch::not_alike) records it.
+/// hook then, and [`launch::not_plain`](super::launch::not_plain) records it.
 ///
 /// # Safety
 /// As for [`begin`], which has returned a function.
@@ -105,13 +85,13 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
         let kept = unsafe { frame.kept::<Kept>() };
         let state = fork::of_process().state();
         let (Some(session), Some(tables)) = (session::published(), tables::of_process()) else {
-            return end_unlike(frame, status, end_ticks);
+            return end_not_plain(frame, status, end_ticks);
         };
         if status != SUCCESS || !slot.is_ready_for_launches(state) || CudaSlot::of(slot).node_count.get() != 0
         {
-            return end_unlike(frame, status, end_ticks);
+            return end_not_plain(frame, status, end_ticks);
         }
-        let Some(pair) = kept.bucket.find() else { return end_unlike(frame, status, end_ticks) };
+        let Some(pair) = kept.bucket.find() else { return end_not_plain(frame, status, end_ticks) };
         let (stack, works) = tables.stack_and_works_in(state, session, slot);
         let api = tables.api_in(state.generation(), session, entry);
         // The rest is read as it is written: little has to be kept until then.
@@ -147,7 +127,7 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
 /// Keeps what is known of a launch that turned out not to be plain.
 #[cold]
 #[inline(never)]
-fn end_unlike(frame: Frame, status: Status, end_ticks: u64) -> Status {
+fn end_not_plain(frame: Frame, status: Status, end_ticks: u64) -> Status {
     thread::with(|slot| {
         // SAFETY: `begin` has kept it.
         let kept = unsafe { frame.kept::<Kept>() };
