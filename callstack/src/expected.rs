@@ -8,8 +8,9 @@
 //! know the next one's address, here all addresses are known: the processor reads ahead, although the code
 //! asks for an address only after the one before it was as expected.
 //!
-//! Two successors of a stack are known, the latest first. One is not enough: a line of a program may launch
-//! twice before the next one does, and a loop ends some time.
+//! What comes after a stack mostly depends on the one before it too, as where a line of a program launches
+//! twice before the next one does. So a stack is kept once for each stack that it came after. Two successors
+//! of it are known, the latest first, since a loop ends some time.
 //!
 //! 16 threads of a session have room for that. Other threads, and stacks that are too deep, are walked.
 
@@ -27,7 +28,7 @@ use crate::recent::Cached;
 /// How many threads can keep stacks at the same time. Up to 4.3 MiB of address space each, of which memory is
 /// taken where something was written: 16 bytes a word, and 64 a stack.
 const THREADS_MAX: usize = 16;
-/// An entry's stack is kept in one of the two parts of a pair, which the entry's number selects.
+/// A stack is kept in one of the two parts of a pair, which its entry and that of the stack before it select.
 const PAIRS: usize = 1 << 11;
 /// How many words a thread has for all its kept stacks. When fewer than [`WORDS_OF_STACK`] are left, all kept
 /// stacks are forgotten.
@@ -74,6 +75,8 @@ pub struct KeptStack {
     next: [u16; 2],
     /// How often in succession the stack was expected, but its words were others.
     misses: Cell<u16>,
+    /// The entry of the stack that it came after; 0 for none.
+    after: u32,
 }
 
 /// A thread's position among its kept stacks. Zeroed memory is valid: no position.
@@ -274,14 +277,17 @@ impl KeptStacks {
         self.follow(KeptPosition { last: position.last, next: number })
     }
 
-    /// The number under which an entry's stack is kept: where it already is, or where there is room, or
-    /// else in turn.
-    fn number_for(&mut self, entry: u32) -> u16 {
-        let pair = entry.wrapping_mul(0x9e37_79b9) >> (32 - PAIRS.trailing_zeros());
+    /// The number under which an entry's stack is kept that came after that one: where it already is, or where
+    /// there is room, or else in turn.
+    fn number_for(&mut self, entry: u32, after: u32) -> u16 {
+        let mixed = (u64::from(entry) << 32 | u64::from(after)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let pair = mixed >> (64 - PAIRS.trailing_zeros());
         let numbers = [1, 2].map(|number| 2 * pair as u16 + number);
-        let entry_of = |number: &u16| self.kept.get(usize::from(*number)).map(|kept| kept.entry);
-        let number_of = |entry| numbers.into_iter().find(|number| entry_of(number) == Some(entry));
-        number_of(entry).or_else(|| number_of(0)).unwrap_or_else(|| {
+        let number_of = |entry, after| {
+            let is_it = |kept: &KeptStack| kept.entry == entry && kept.after == after;
+            numbers.into_iter().find(|number| self.kept.get(usize::from(*number)).is_some_and(is_it))
+        };
+        number_of(entry, after).or_else(|| number_of(0, 0)).unwrap_or_else(|| {
             self.replaced = self.replaced.wrapping_add(1);
             if self.replaced.is_multiple_of(2) { numbers[0] } else { numbers[1] }
         })
@@ -298,12 +304,14 @@ impl KeptStacks {
         python: impl FnOnce(&mut [ReadWord]) -> Option<usize>,
         walk: (&[ReadWord], NativeStart),
     ) -> KeptPosition {
-        let number = self.number_for(found.entry);
-        let is_kept = self.kept.get(usize::from(number)).is_some_and(|kept| kept.entry == found.entry);
+        let after = self.kept.get(usize::from(position.last)).map_or(0, |last| last.entry);
+        let number = self.number_for(found.entry, after);
+        let is_it = |kept: &KeptStack| kept.entry == found.entry && kept.after == after;
+        let is_kept = self.kept.get(usize::from(number)).is_some_and(is_it);
         // One that was expected was compared, and is another now. What is kept of others may be right.
         let is_another = number == position.next || number == self.second(position);
         if !is_kept || is_another && self.is_time_to_write(number) {
-            self.write(number, found, circumstances, python, walk);
+            self.write((number, after), found, circumstances, python, walk);
         }
         self.come_to(number, position)
     }
@@ -320,7 +328,7 @@ impl KeptStacks {
 
     fn write(
         &mut self,
-        number: u16,
+        (number, after): (u16, u32),
         Cached { entry, stack }: Cached,
         circumstances: Circumstances,
         python: impl FnOnce(&mut [ReadWord]) -> Option<usize>,
@@ -341,7 +349,7 @@ impl KeptStacks {
         for (to, word) in words.iter_mut().skip(python).zip(native) {
             *to = *word;
         }
-        let (next, misses) = match kept.entry == entry {
+        let (next, misses) = match kept.entry == entry && kept.after == after {
             true => (kept.next, kept.misses.get()),
             false => ([0; 2], 0),
         };
@@ -355,6 +363,7 @@ impl KeptStacks {
             start,
             next,
             misses: Cell::new(misses),
+            after,
         };
         self.used += python + native.len();
     }
@@ -449,13 +458,13 @@ mod tests {
         assert_eq!(thread.last(), Some((200_000, vec![20_000], vec![])));
     }
 
-    #[test]
-    fn both_stacks_that_came_next_are_expected() {
+    /// How often, in two rounds of these steps, after two others, the stack was the expected one, the second
+    /// one, and neither.
+    fn came_as(steps: &[u32]) -> [u32; 3] {
         let mut thread = Thread::new(stacks());
-        let step = [1, 2, 2, 3, 1, 4];
         let mut came_as = [0; 3];
         for round in 0..4 {
-            for entry in step {
+            for entry in steps.iter().copied() {
                 // As a hook does that recognises the stack, or walks.
                 let at = thread.expects().iter().position(|stack| *stack == Some(10 * entry));
                 let second = thread.stacks.second(thread.position);
@@ -470,22 +479,37 @@ mod tests {
                 }
             }
         }
-        // After 1 come 2 and 4 in turn, after 2 another 2 and 3, after 3 and 4 always 1. What comes in turn
-        // is always the second one.
-        assert_eq!(came_as, [4, 8, 0]);
+        came_as
+    }
+
+    #[test]
+    fn stack_is_expected_by_the_two_before_it() {
+        // After 2 come another 2 and 3, after 1 come 2 and 4 in turn.
+        assert_eq!(came_as(&[1, 2, 2, 3, 1, 4]), [12, 0, 0]);
+        // As of a line that launches before and after it calls another one.
+        assert_eq!(came_as(&[1, 2, 1, 1, 3]), [10, 0, 0]);
+    }
+
+    #[test]
+    fn both_stacks_that_came_after_two_are_expected() {
+        // After two of 1 come another 1 and 2: what comes in turn is always the second one.
+        assert_eq!(came_as(&[1, 1, 1, 2]), [4, 4, 0]);
     }
 
     #[test]
     fn stack_that_only_came_unexpectedly_is_not_written_again() {
         let mut thread = Thread::new(stacks());
-        (1..=4).for_each(|entry| thread.walks(entry, &[entry.into()], &[]));
-        let used = thread.stacks.used;
-        // In an order in which neither successor is right.
-        for entry in [1, 2, 3, 4, 1, 3, 1, 4, 2, 4, 3, 2, 1] {
-            if !thread.expects().contains(&Some(10 * entry)) {
-                thread.walks(entry, &[entry.into()], &[]);
+        // Each of three after itself and each other one, in an order in which neither successor is right.
+        let mut go = |thread: &mut Thread| {
+            for entry in [1, 1, 2, 2, 3, 3, 1, 3, 2, 1, 2, 3, 1, 1, 3, 2, 2, 1] {
+                if !thread.expects().contains(&Some(10 * entry)) {
+                    thread.walks(entry, &[entry.into()], &[]);
+                }
             }
-        }
+        };
+        (0..2).for_each(|_| go(&mut thread));
+        let used = thread.stacks.used;
+        (0..9).for_each(|_| go(&mut thread));
         assert_eq!(thread.stacks.used, used);
     }
 
@@ -499,8 +523,8 @@ mod tests {
             });
             kept.count()
         };
-        // Only from the second one on is it known that it follows itself.
-        assert_eq!(times(&mut thread, 102), 1 + 7);
+        // The first one, the first one after itself, and from then on it is known that it follows itself.
+        assert_eq!(times(&mut thread, 102), 2 + 7);
         // Once it was met, the next change is kept at once.
         assert_eq!(thread.stacks.find(thread.position.last, NOW).unwrap().0.met(), 30);
         thread.walks(3, &[5], &[]);
@@ -526,7 +550,8 @@ mod tests {
             thread.position =
                 thread.stacks.keep(thread.position, found, NOW, python, (&[], NativeStart::NONE));
         }
-        assert_eq!(tries.get(), 7);
+        // After 8, after itself, and from then on as one that is another each time.
+        assert_eq!(tries.get(), 2 + 7);
         thread.stacks.begin_again();
         let fits = (WORDS / WORDS_OF_STACK) as u32;
         let mut numbers = Vec::new();
