@@ -53,8 +53,8 @@ impl Works {
         Works::with_stack(0, runtime, state).1
     }
 
-    /// The same, and the thread's stack. Where the thread has a context, the rest is done by a function of its own, to
-    /// which the caller's last step is a jump.
+    /// The same, and the thread's stack. Where the thread has a context, the rest is done by a function of
+    /// its own, to which the caller's last step is a jump.
     #[inline(always)]
     pub(crate) fn with_stack(stack: u32, runtime: &Runtime, state: u64) -> (u32, Works) {
         match callers::context_of_state(runtime, state) {

@@ -277,8 +277,8 @@ impl KeptStacks {
         self.follow(KeptPosition { last: position.last, next: number })
     }
 
-    /// The number under which an entry's stack is kept that came after that one: where it already is, or where
-    /// there is room, or else in turn.
+    /// The number under which an entry's stack is kept that came after that one: where it already is, or
+    /// where there is room, or else in turn.
     fn number_for(&mut self, entry: u32, after: u32) -> u16 {
         let mixed = (u64::from(entry) << 32 | u64::from(after)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let pair = mixed >> (64 - PAIRS.trailing_zeros());
@@ -500,7 +500,7 @@ mod tests {
     fn stack_that_only_came_unexpectedly_is_not_written_again() {
         let mut thread = Thread::new(stacks());
         // Each of three after itself and each other one, in an order in which neither successor is right.
-        let mut go = |thread: &mut Thread| {
+        let go = |thread: &mut Thread| {
             for entry in [1, 1, 2, 2, 3, 3, 1, 3, 2, 1, 2, 3, 1, 1, 3, 2, 2, 1] {
                 if !thread.expects().contains(&Some(10 * entry)) {
                     thread.walks(entry, &[entry.into()], &[]);

@@ -196,9 +196,8 @@ impl Stacks {
         stacks.as_ref().map_or((0, Works::NOT), |stacks| stacks.of_parts(session, slot))
     }
 
-    /// The same for a stack that has Python frames only and is the expected one, as most are, or in the cache;
-    /// 0 otherwise. On its usual way it calls nothing and comes back from nowhere, so that it runs through few
-    /// lines of code.
+    /// The same for a stack that has Python frames only and is the expected one, as most are, or in the
+    /// cache; 0 otherwise. On its usual way it calls nothing, so that it runs through few lines of code.
     #[inline(never)]
     // In the page of the hook that most launches run through.
     #[unsafe(link_section = ".text.hot.hooks.cuLaunchKernel")]

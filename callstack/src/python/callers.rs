@@ -87,8 +87,8 @@ mod trust {
     pub const BROKEN: u32 = 3;
 }
 
-/// The context with the variables of the thread of that state, the calling one; 0 if it has none. A thread that
-/// uses neither asyncio nor context variables has no context at all.
+/// The context with the variables of the thread of that state, the calling one; 0 if it has none. A thread
+/// that uses neither asyncio nor context variables has no context at all.
 #[inline(always)]
 pub fn context_of_state(runtime: &Runtime, state: u64) -> u64 {
     let at = runtime.layout.thread_context;
