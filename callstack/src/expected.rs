@@ -107,23 +107,23 @@ pub struct Content {
 }
 
 /// A store for what a thread keeps. One thread at a time has taken it.
-pub struct ExpectedStacks {
+pub struct ThreadStore {
     is_taken: AtomicU32,
     content: UnsafeCell<Content>,
 }
 
 // SAFETY: what is in the cell is touched only by the thread that took it.
-unsafe impl Sync for ExpectedStacks {}
+unsafe impl Sync for ThreadStore {}
 // SAFETY: all of it is numbers and bools.
-unsafe impl Zeroed for ExpectedStacks {}
+unsafe impl Zeroed for ThreadStore {}
 
 /// What the threads of a session keep. Each is mapped when a thread first takes it.
 #[derive(Default)]
-pub struct ThreadStores([AtomicPtr<ExpectedStacks>; THREADS_MAX]);
+pub struct ThreadStores([AtomicPtr<ThreadStore>; THREADS_MAX]);
 
 impl ThreadStores {
     /// Takes one that is free, for the calling thread. `None` if there is none, or no memory.
-    pub fn take(&self) -> Option<&'static ExpectedStacks> {
+    pub fn take(&self) -> Option<&'static ThreadStore> {
         let mut mapped = None;
         for store in &self.0 {
             // SAFETY: null, or a mapping that is never unmapped.
@@ -140,7 +140,7 @@ impl ThreadStores {
                 None => {
                     let new = match mapped {
                         Some(new) => new,
-                        None => memory::map::<ExpectedStacks>(1)?.first()?,
+                        None => memory::map::<ThreadStore>(1)?.first()?,
                     };
                     new.is_taken.store(1, Ordering::Relaxed);
                     let at = core::ptr::from_ref(new).cast_mut();
@@ -161,7 +161,7 @@ impl ThreadStores {
     }
 }
 
-impl ExpectedStacks {
+impl ThreadStore {
     /// # Safety
     ///
     /// The caller is the thread that took this, inside the guard of a hook, which keeps a signal handler's

@@ -9,7 +9,7 @@ use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{Callbacks, Slot, Write};
 use gputrace_wire::caller::Caller;
 
-use crate::expected::{ExpectedStacks, KeptPosition, KeptStacks, ThreadStores};
+use crate::expected::{KeptPosition, KeptStacks, ThreadStore, ThreadStores};
 use crate::python::lives::SeenEnds;
 use crate::python::runtime::KnownThread;
 use crate::python::tree::SeenTree;
@@ -24,7 +24,7 @@ pub(crate) struct StackSlot {
     pub asked: Shared<u8>,
     /// The stacks that the thread keeps, if there was room, and the generation of the session they are of; 0
     /// if the thread did not ask for room.
-    pub expected: Shared<Option<&'static ExpectedStacks>>,
+    pub expected: Shared<Option<&'static ThreadStore>>,
     pub expected_of: Shared<u32>,
     /// The thread's position among these.
     pub kept: Shared<KeptPosition>,
@@ -51,7 +51,7 @@ impl StackSlot {
     /// The stacks that the calling thread keeps in that session; the first time, one of `stores`. `slot`
     /// is the thread's. `None` if none was free; then the thread does not ask again in that session.
     #[inline(always)]
-    pub fn expected(slot: &Slot, stores: &ThreadStores, generation: u32) -> Option<&'static ExpectedStacks> {
+    pub fn expected(slot: &Slot, stores: &ThreadStores, generation: u32) -> Option<&'static ThreadStore> {
         let state = StackSlot::of(slot);
         match state.expected_of.get() == generation {
             true => state.expected.get(),
@@ -63,7 +63,7 @@ impl StackSlot {
     ///
     /// # Safety
     ///
-    /// As for [`ExpectedStacks::content`], whose reference to all of it must not be alive.
+    /// As for [`ThreadStore::content`], whose reference to all of it must not be alive.
     #[inline(always)]
     pub unsafe fn kept_stacks(&self) -> Option<&KeptStacks> {
         // SAFETY: the thread took it; the caller's guarantee.
@@ -81,7 +81,7 @@ impl StackSlot {
 
     #[cold]
     #[inline(never)]
-    fn take_expected(slot: &Slot, stores: &ThreadStores, generation: u32) -> Option<&'static ExpectedStacks> {
+    fn take_expected(slot: &Slot, stores: &ThreadStores, generation: u32) -> Option<&'static ThreadStore> {
         let _errno = KeepErrno::new();
         let state = StackSlot::of(slot);
         if let Some(of_earlier_session) = state.expected.take() {
