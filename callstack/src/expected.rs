@@ -28,8 +28,11 @@ use crate::recent::Cached;
 /// How many threads can keep stacks at the same time. Up to 4.3 MiB of address space each, of which memory is
 /// taken where something was written: 16 bytes a word, and 64 a stack.
 const THREADS_MAX: usize = 16;
-/// A stack is kept in one of the two parts of a pair, which its entry and that of the stack before it select.
-const PAIRS: usize = 1 << 11;
+/// A stack is kept in one of the places of a set, which its entry and that of the stack before it select. With
+/// fewer places a set there are programs, each time others, in which some stacks replace each other all the
+/// time.
+const SETS: usize = 1 << 10;
+const PLACES: usize = 4;
 /// How many words a thread has for all its kept stacks. When fewer than [`WORDS_OF_STACK`] are left, all kept
 /// stacks are forgotten.
 const WORDS: usize = 1 << 18;
@@ -92,10 +95,10 @@ pub struct KeptPosition {
 pub struct KeptStacks {
     /// How many of the words are in use.
     used: usize,
-    /// How often a kept stack made room for another entry's. Selects in turn which of a pair.
+    /// How often a kept stack made room for another entry's. Selects in turn which of a set.
     replaced: usize,
     /// The first one is none.
-    kept: [KeptStack; 1 + 2 * PAIRS],
+    kept: [KeptStack; 1 + SETS * PLACES],
     words: [ReadWord; WORDS],
 }
 
@@ -281,15 +284,16 @@ impl KeptStacks {
     /// where there is room, or else in turn.
     fn number_for(&mut self, entry: u32, after: u32) -> u16 {
         let mixed = (u64::from(entry) << 32 | u64::from(after)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let pair = mixed >> (64 - PAIRS.trailing_zeros());
-        let numbers = [1, 2].map(|number| 2 * pair as u16 + number);
+        let set = mixed >> (64 - SETS.trailing_zeros());
+        let first = 1 + (set * PLACES as u64) as u16;
+        let numbers = first..first + PLACES as u16;
         let number_of = |entry, after| {
             let is_it = |kept: &KeptStack| kept.entry == entry && kept.after == after;
-            numbers.into_iter().find(|number| self.kept.get(usize::from(*number)).is_some_and(is_it))
+            numbers.clone().find(|number| self.kept.get(usize::from(*number)).is_some_and(is_it))
         };
         number_of(entry, after).or_else(|| number_of(0, 0)).unwrap_or_else(|| {
             self.replaced = self.replaced.wrapping_add(1);
-            if self.replaced.is_multiple_of(2) { numbers[0] } else { numbers[1] }
+            first + (self.replaced % PLACES) as u16
         })
     }
 
@@ -443,19 +447,36 @@ mod tests {
     }
 
     #[test]
-    fn entry_whose_pair_is_full_replaces_another() {
+    fn stack_whose_set_is_full_replaces_another() {
         let mut thread = Thread::new(stacks());
         (1..=20_000).for_each(|entry| thread.walks(entry, &[entry.into()], &[]));
         let mut kept: Vec<_> = (0..=u16::MAX).filter_map(|number| thread.kept(number, NOW)).collect();
-        assert_eq!(kept.len(), 2 * PAIRS);
+        assert_eq!(kept.len(), SETS * PLACES);
         for (stack, frames, _) in &kept {
             assert_eq!(frames, &[u64::from(stack / 10)]);
         }
         kept.sort_by_key(|(stack, ..)| *stack);
         kept.dedup();
-        assert_eq!(kept.len(), 2 * PAIRS);
+        assert_eq!(kept.len(), SETS * PLACES);
         thread.walks(20_000, &[20_000], &[]);
         assert_eq!(thread.last(), Some((200_000, vec![20_000], vec![])));
+    }
+
+    #[test]
+    fn some_hundred_stacks_have_a_place_each() {
+        // Entries are numbered by a hash, as if at random.
+        let mut random = 1u64;
+        let mut entry = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            1 + (random >> 33) as u32 % 80_000
+        };
+        let replaced_of_a_program = |_| {
+            let mut thread = Thread::new(stacks());
+            (0..350).map(|_| entry()).for_each(|entry| thread.walks(entry, &[1], &[]));
+            thread.stacks.replaced
+        };
+        let programs: Vec<usize> = (0..100).map(replaced_of_a_program).collect();
+        assert!(programs.iter().filter(|replaced| **replaced == 0).count() >= 90, "{programs:?}");
     }
 
     /// How often, in two rounds of these steps, after two others, the stack was the expected one, the second
