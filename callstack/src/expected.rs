@@ -28,11 +28,10 @@ use crate::recent::Cached;
 /// How many threads can keep stacks at the same time. Up to 4.3 MiB of address space each, of which memory is
 /// taken where something was written: 16 bytes a word, and 64 a stack.
 const THREADS_MAX: usize = 16;
-/// A stack is kept in one of the places of a set, which its entry and that of the stack before it select. With
-/// fewer places a set there are programs, each time others, in which some stacks replace each other all the
-/// time.
+/// A stack is kept in one of the elements of a set, which its entry and that of the stack before it select.
+/// With fewer elements a set, some stacks of most programs would replace each other all the time.
 const SETS: usize = 1 << 10;
-const PLACES: usize = 4;
+const WAYS: usize = 4;
 /// How many words a thread has for all its kept stacks. When fewer than [`WORDS_OF_STACK`] are left, all kept
 /// stacks are forgotten.
 const WORDS: usize = 1 << 18;
@@ -98,7 +97,7 @@ pub struct KeptStacks {
     /// How often a kept stack made room for another entry's. Selects in turn which of a set.
     replaced: usize,
     /// The first one is none.
-    kept: [KeptStack; 1 + SETS * PLACES],
+    kept: [KeptStack; 1 + SETS * WAYS],
     words: [ReadWord; WORDS],
 }
 
@@ -285,15 +284,15 @@ impl KeptStacks {
     fn number_for(&mut self, entry: u32, after: u32) -> u16 {
         let mixed = (u64::from(entry) << 32 | u64::from(after)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let set = mixed >> (64 - SETS.trailing_zeros());
-        let first = 1 + (set * PLACES as u64) as u16;
-        let numbers = first..first + PLACES as u16;
+        let first = 1 + (set * WAYS as u64) as u16;
+        let numbers = first..first + WAYS as u16;
         let number_of = |entry, after| {
             let is_it = |kept: &KeptStack| kept.entry == entry && kept.after == after;
             numbers.clone().find(|number| self.kept.get(usize::from(*number)).is_some_and(is_it))
         };
         number_of(entry, after).or_else(|| number_of(0, 0)).unwrap_or_else(|| {
             self.replaced = self.replaced.wrapping_add(1);
-            first + (self.replaced % PLACES) as u16
+            first + (self.replaced % WAYS) as u16
         })
     }
 
@@ -451,19 +450,19 @@ mod tests {
         let mut thread = Thread::new(stacks());
         (1..=20_000).for_each(|entry| thread.walks(entry, &[entry.into()], &[]));
         let mut kept: Vec<_> = (0..=u16::MAX).filter_map(|number| thread.kept(number, NOW)).collect();
-        assert_eq!(kept.len(), SETS * PLACES);
+        assert_eq!(kept.len(), SETS * WAYS);
         for (stack, frames, _) in &kept {
             assert_eq!(frames, &[u64::from(stack / 10)]);
         }
         kept.sort_by_key(|(stack, ..)| *stack);
         kept.dedup();
-        assert_eq!(kept.len(), SETS * PLACES);
+        assert_eq!(kept.len(), SETS * WAYS);
         thread.walks(20_000, &[20_000], &[]);
         assert_eq!(thread.last(), Some((200_000, vec![20_000], vec![])));
     }
 
     #[test]
-    fn some_hundred_stacks_have_a_place_each() {
+    fn some_hundred_stacks_do_not_replace_each_other() {
         // Entries are numbered by a hash, as if at random.
         let mut random = 1u64;
         let mut entry = || {

@@ -108,10 +108,11 @@ class Program:
 class InProcess(Program):
     """One traced program, and its session."""
 
-    def __init__(self, gputrace, command, options, scratch, serial, client=None):
+    def __init__(self, gputrace, command, options, scratch, serial, client=None, cores=()):
         self.folder, self.runtime = scratch / f"in-process-{serial}", scratch / f"runtime-{serial}"
         self.runtime.mkdir(mode=0o700)
-        run = [gputrace, "run", "-o", self.folder, *options, "--", *command]
+        prefix = ["taskset", "-c", ",".join(map(str, cores))] if cores else []
+        run = [*prefix, gputrace, "run", "-o", self.folder, *options, "--", *command]
         super().__init__(run, {"XDG_RUNTIME_DIR": str(self.runtime)}, scratch / f"in-process-{serial}.err")
         self.values, self.is_paused, self.client, self.user = {}, False, client, None
 
@@ -167,12 +168,12 @@ def recorder(state, settings):
     return "session" if (settings or {}).get("device-times") == "on" else None
 
 
-def measure(gputrace, command, options, states, switches, seed, scratch, serial, until, client=None, block=(STEPS_MIN, BLOCK_MS), settling_s=0, keep=None, leads=(0, 0)):
-    """One process: its blocks, each of at least so many (steps, ms), as (seconds, state, steps, ns, each step's ns, each step's processor time, seconds that
+def measure(gputrace, command, options, states, switches, seed, scratch, serial, until, client=None, block=(STEPS_MIN, BLOCK_MS), settling_s=0, keep=None, leads=(0, 0), cores=()):
+    """One process, on these processors if there are any: its blocks, each of at least so many (steps, ms), as (seconds, state, steps, ns, each step's ns, each step's processor time, seconds that
     the switch took), and what was wrong. Nothing is measured in the first `settling_s`, nor for so many seconds after records of device times went on and off
 (`leads`); `keep` gets the session's report."""
     draw = random.Random(seed)
-    traced, blocks, wrong, begin, state = InProcess(gputrace, command, options, scratch, serial, client), [], None, time.monotonic(), None
+    traced, blocks, wrong, begin, state = InProcess(gputrace, command, options, scratch, serial, client, cores), [], None, time.monotonic(), None
     try:
         if traced.line(180) != "READY":
             raise Failed("the program did not begin with READY")
