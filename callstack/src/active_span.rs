@@ -53,8 +53,9 @@ impl Works {
         Works::with_stack(0, runtime, state).1
     }
 
-    /// The same, and the thread's stack. Where the thread has a context, the rest is done by a function of
-    /// its own, to which the caller's last step is a jump.
+    /// The same, together with the number of a stack, which is passed through. So a caller that returns both
+    /// calls nothing on a thread without a context of Python's variables, and ends in that function
+    /// otherwise.
     #[inline(always)]
     pub(crate) fn with_stack(stack: u32, runtime: &Runtime, state: u64) -> (u32, Works) {
         match callers::context_of_state(runtime, state) {
@@ -63,9 +64,10 @@ impl Works {
         }
     }
 
+    /// The same on a thread that has such a context.
     #[inline(never)]
     fn in_context(stack: u32, runtime: &Runtime, state: u64, context: u64) -> (u32, Works) {
-        let may_be = callers::may_be_in_context(runtime, context);
+        let may_be = callers::may_be_span_in(runtime, context);
         (stack, if may_be { Works(state) } else { Works::NOT })
     }
 

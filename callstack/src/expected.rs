@@ -9,8 +9,8 @@
 //! asks for an address only after the one before it was as expected.
 //!
 //! What comes after a stack mostly depends on the one before it too, as where a line of a program launches
-//! twice before the next one does. So a stack is kept once for each stack that it came after. Two successors
-//! of it are known, the latest first, since a loop ends some time.
+//! twice before the next one does. So a stack is kept once for each stack before it. Two successors of it are
+//! known, the latest first, since a loop ends some time.
 //!
 //! 16 threads of a session have room for that. Other threads, and stacks that are too deep, are walked.
 
@@ -77,8 +77,8 @@ pub struct KeptStack {
     next: [u16; 2],
     /// How often in succession the stack was expected, but its words were others.
     misses: Cell<u16>,
-    /// The entry of the stack that it came after; 0 for none.
-    after: u32,
+    /// The entry of the stack before it; 0 for none.
+    before: u32,
 }
 
 /// A thread's position among its kept stacks. Zeroed memory is valid: no position.
@@ -94,7 +94,7 @@ pub struct KeptPosition {
 pub struct KeptStacks {
     /// How many of the words are in use.
     used: usize,
-    /// How often a kept stack made room for another entry's. Selects in turn which of a set.
+    /// How often a kept stack made room for another one. Selects in turn which of a set.
     replaced: usize,
     /// The first one is none.
     kept: [KeptStack; 1 + SETS * WAYS],
@@ -214,7 +214,7 @@ impl KeptStacks {
         self.used = 0;
         // What was never written is only read, which takes no memory.
         for kept in self.kept.iter_mut().filter(|kept| kept.entry != 0) {
-            (kept.circumstances, kept.entry) = (Circumstances::NONE, 0);
+            (kept.circumstances, kept.entry, kept.before) = (Circumstances::NONE, 0, 0);
         }
     }
 
@@ -279,18 +279,18 @@ impl KeptStacks {
         self.follow(KeptPosition { last: position.last, next: number })
     }
 
-    /// The number under which an entry's stack is kept that came after that one: where it already is, or
-    /// where there is room, or else in turn.
-    fn number_for(&mut self, entry: u32, after: u32) -> u16 {
-        let mixed = (u64::from(entry) << 32 | u64::from(after)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    /// The number under which an entry's stack is kept, by the entry of the stack before it too: where it
+    /// already is, or where there is room, or else in turn.
+    fn number_for(&mut self, entry: u32, before: u32) -> u16 {
+        let mixed = (u64::from(entry) << 32 | u64::from(before)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let set = mixed >> (64 - SETS.trailing_zeros());
         let first = 1 + (set * WAYS as u64) as u16;
         let numbers = first..first + WAYS as u16;
-        let number_of = |entry, after| {
-            let is_it = |kept: &KeptStack| kept.entry == entry && kept.after == after;
+        let number_of = |entry, before| {
+            let is_it = |kept: &KeptStack| kept.entry == entry && kept.before == before;
             numbers.clone().find(|number| self.kept.get(usize::from(*number)).is_some_and(is_it))
         };
-        number_of(entry, after).or_else(|| number_of(0, 0)).unwrap_or_else(|| {
+        number_of(entry, before).or_else(|| number_of(0, 0)).unwrap_or_else(|| {
             self.replaced = self.replaced.wrapping_add(1);
             first + (self.replaced % WAYS) as u16
         })
@@ -307,14 +307,14 @@ impl KeptStacks {
         python: impl FnOnce(&mut [ReadWord]) -> Option<usize>,
         walk: (&[ReadWord], NativeStart),
     ) -> KeptPosition {
-        let after = self.kept.get(usize::from(position.last)).map_or(0, |last| last.entry);
-        let number = self.number_for(found.entry, after);
-        let is_it = |kept: &KeptStack| kept.entry == found.entry && kept.after == after;
+        let before = self.kept.get(usize::from(position.last)).map_or(0, |last| last.entry);
+        let number = self.number_for(found.entry, before);
+        let is_it = |kept: &KeptStack| kept.entry == found.entry && kept.before == before;
         let is_kept = self.kept.get(usize::from(number)).is_some_and(is_it);
         // One that was expected was compared, and is another now. What is kept of others may be right.
         let is_another = number == position.next || number == self.second(position);
         if !is_kept || is_another && self.is_time_to_write(number) {
-            self.write((number, after), found, circumstances, python, walk);
+            self.write((number, before), found, circumstances, python, walk);
         }
         self.come_to(number, position)
     }
@@ -331,7 +331,7 @@ impl KeptStacks {
 
     fn write(
         &mut self,
-        (number, after): (u16, u32),
+        (number, before): (u16, u32),
         Cached { entry, stack }: Cached,
         circumstances: Circumstances,
         python: impl FnOnce(&mut [ReadWord]) -> Option<usize>,
@@ -352,7 +352,7 @@ impl KeptStacks {
         for (to, word) in words.iter_mut().skip(python).zip(native) {
             *to = *word;
         }
-        let (next, misses) = match kept.entry == entry && kept.after == after {
+        let (next, misses) = match kept.entry == entry && kept.before == before {
             true => (kept.next, kept.misses.get()),
             false => ([0; 2], 0),
         };
@@ -366,7 +366,7 @@ impl KeptStacks {
             start,
             next,
             misses: Cell::new(misses),
-            after,
+            before,
         };
         self.used += python + native.len();
     }
@@ -476,6 +476,21 @@ mod tests {
         };
         let programs: Vec<usize> = (0..100).map(replaced_of_a_program).collect();
         assert!(programs.iter().filter(|replaced| **replaced == 0).count() >= 90, "{programs:?}");
+    }
+
+    #[test]
+    fn forgotten_stacks_are_replaced_first() {
+        let mut thread = Thread::new(stacks());
+        let full = |thread: &mut Thread| {
+            for entry in 1..=20_000 {
+                thread.walks(entry, &[], &[]);
+            }
+            thread.stacks.replaced
+        };
+        let replaced = full(&mut thread);
+        assert!(replaced > 0);
+        thread.stacks.begin_again();
+        assert_eq!(full(&mut thread), 2 * replaced, "as in an empty store");
     }
 
     /// How often, in two rounds of these steps, after two others, the stack was the expected one, the second

@@ -22,10 +22,10 @@ pub(crate) struct StackSlot {
     pub has_span: Shared<bool>,
     /// Whether PyTorch may be asked on this thread, as `torch` knows it.
     pub asked: Shared<u8>,
-    /// The stacks that the thread keeps, if there was room, and the generation of the session they are of; 0
-    /// if the thread did not ask for room.
-    pub expected: Shared<Option<&'static ThreadStore>>,
-    pub expected_of: Shared<u32>,
+    /// The store for the stacks that the thread keeps, if one was free, and the generation of the session
+    /// that it is of; 0 if the thread did not ask for one.
+    pub store: Shared<Option<&'static ThreadStore>>,
+    pub store_of: Shared<u32>,
     /// The thread's position among these.
     pub kept: Shared<KeptPosition>,
     /// Where the thread's Python state was found.
@@ -48,14 +48,14 @@ impl StackSlot {
         unsafe { slot.callstack.content() }
     }
 
-    /// The stacks that the calling thread keeps in that session; the first time, one of `stores`. `slot`
-    /// is the thread's. `None` if none was free; then the thread does not ask again in that session.
+    /// The calling thread's store in that session; the first time, one of `stores`. `slot` is the thread's.
+    /// `None` if none was free; then the thread does not ask again in that session.
     #[inline(always)]
-    pub fn expected(slot: &Slot, stores: &ThreadStores, generation: u32) -> Option<&'static ThreadStore> {
+    pub fn store(slot: &Slot, stores: &ThreadStores, generation: u32) -> Option<&'static ThreadStore> {
         let state = StackSlot::of(slot);
-        match state.expected_of.get() == generation {
-            true => state.expected.get(),
-            false => StackSlot::take_expected(slot, stores, generation),
+        match state.store_of.get() == generation {
+            true => state.store.get(),
+            false => StackSlot::take_store(slot, stores, generation),
         }
     }
 
@@ -67,7 +67,7 @@ impl StackSlot {
     #[inline(always)]
     pub unsafe fn kept_stacks(&self) -> Option<&KeptStacks> {
         // SAFETY: the thread took it; the caller's guarantee.
-        self.expected.get().map(|expected| &unsafe { expected.content() }.stacks)
+        self.store.get().map(|store| &unsafe { store.content() }.stacks)
     }
 
     /// Prefetches the stack that the calling thread probably has. Called by a hook before the driver's call.
@@ -81,18 +81,18 @@ impl StackSlot {
 
     #[cold]
     #[inline(never)]
-    fn take_expected(slot: &Slot, stores: &ThreadStores, generation: u32) -> Option<&'static ThreadStore> {
+    fn take_store(slot: &Slot, stores: &ThreadStores, generation: u32) -> Option<&'static ThreadStore> {
         let _errno = KeepErrno::new();
         let state = StackSlot::of(slot);
-        if let Some(of_earlier_session) = state.expected.take() {
+        if let Some(of_earlier_session) = state.store.take() {
             of_earlier_session.give_back();
         }
-        let expected = stores.take();
-        state.expected.set(expected);
-        state.expected_of.set(generation);
+        let store = stores.take();
+        state.store.set(store);
+        state.store_of.set(generation);
         state.kept.set(KeptPosition::default());
         slot.set_callbacks(&CALLBACKS);
-        expected
+        store
     }
 }
 
@@ -118,8 +118,8 @@ fn thread_ends(slot: &Slot) {
     if let Some(open) = state.open.take() {
         open.give_back();
     }
-    state.expected_of.set(0);
-    if let Some(expected) = state.expected.take() {
-        expected.give_back();
+    state.store_of.set(0);
+    if let Some(store) = state.store.take() {
+        store.give_back();
     }
 }

@@ -92,7 +92,7 @@ pub struct Stacks {
     stacks: Handles,
     names: Handles,
     buffers: &'static [StackBuffer],
-    expected: ThreadStores,
+    stores: ThreadStores,
     count: AtomicU32,
 }
 
@@ -141,7 +141,7 @@ impl Stacks {
             stacks: Handles::new(STACK_SLOTS)?,
             names: Handles::new(NAME_SLOTS)?,
             buffers: memory::map(STACK_BUFFERS)?,
-            expected: ThreadStores::default(),
+            stores: ThreadStores::default(),
             count: AtomicU32::new(0),
         })
     }
@@ -196,10 +196,11 @@ impl Stacks {
         stacks.as_ref().map_or((0, Works::NOT), |stacks| stacks.of_parts(session, slot))
     }
 
-    /// The same for a stack that has Python frames only and is the expected one, as most are, or in the
-    /// cache; 0 otherwise. On its usual way it calls nothing, so that it runs through few lines of code.
+    /// The same for a stack that has Python frames only and is the expected one, as most are, or the second
+    /// one, or in the cache; 0 otherwise. For the expected one it calls nothing, and so runs through few
+    /// lines of code.
     #[inline(never)]
-    // In the page of the hook that most launches run through.
+    // In the page of cuLaunchKernel's hook, through which most launches run.
     #[unsafe(link_section = ".text.hot.hooks.cuLaunchKernel")]
     #[allow(clippy::ref_option)]
     fn of_python(stacks: &Option<Stacks>, generation: u32, session: &Session, slot: &Slot) -> (u32, Works) {
@@ -240,7 +241,8 @@ impl Stacks {
         Works::with_stack(stack, runtime, state)
     }
 
-    /// The stack, where it has Python frames only and is one of the two that may follow, or in the cache.
+    /// The stack, where it has Python frames only and is one of the two that came next before, or in the
+    /// cache; `None` otherwise.
     fn of_other_frames(
         &self,
         slot: &Slot,
@@ -276,10 +278,10 @@ impl Stacks {
 
     /// What the calling thread keeps.
     fn kept_by(&self, slot: &Slot) -> Option<&'static mut Content> {
-        let expected = StackSlot::expected(slot, &self.expected, self.generation)?;
+        let store = StackSlot::store(slot, &self.stores, self.generation)?;
         // SAFETY: the calling thread's, which is inside the guard of its hook, and has no other such
         // reference by now.
-        Some(unsafe { expected.content() })
+        Some(unsafe { store.content() })
     }
 
     /// The same for any stack.

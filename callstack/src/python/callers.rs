@@ -100,10 +100,10 @@ pub fn context_of_state(runtime: &Runtime, state: u64) -> u64 {
     unsafe { Own::new() }.word(state, at.into()).unwrap_or(0)
 }
 
-/// Whether the calling thread, which has that context, may have an active span. Some libraries have variables
-/// of their own, and most calls find them as the last call did.
+/// Whether the calling thread, which has that context of variables, may have an active span. Some libraries
+/// have variables of their own, and most calls find them as the last call did.
 #[inline(always)]
-pub fn may_be_in_context(runtime: &Runtime, context: u64) -> bool {
+pub fn may_be_span_in(runtime: &Runtime, context: u64) -> bool {
     // SAFETY: the context is the calling thread's, of an interpreter whose layout was checked.
     let memory = unsafe { Own::new() };
     !is_as_searched(&Objects::new(memory, &runtime.layout, runtime.types.text), context)

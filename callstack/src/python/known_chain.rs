@@ -138,6 +138,7 @@ mod tests {
             assert!(process.is(thread, &known));
             assert_eq!(process.written(thread, 2), None);
             assert!(!process.is(thread, &known[..2]) && !process.is(thread, &known[1..]));
+            assert!(!process.is(thread, &[]));
             let changes = |change: &dyn Fn(&mut Process)| {
                 let (mut process, thread, _) = Process::new(minor);
                 change(&mut process);
@@ -158,6 +159,17 @@ mod tests {
             assert!(changes(&|process| process.put(START + 0x300, layout.cframe_frame, frames[1])));
             assert!(changes(&|process| process.put(START + 0x300, layout.cframe_frame, 0)));
         }
+    }
+
+    #[test]
+    fn chain_without_a_structure_in_between_and_one_without_frames_are_known() {
+        let (mut process, thread, frames) = Process::new(12);
+        process.layout.cframe_frame = ABSENT;
+        process.put(thread, process.layout.thread_frame, frames[0]);
+        let known = process.written(thread, 3).unwrap();
+        assert!(process.is(thread, &known) && !process.is(thread, &known[1..]));
+        process.put(thread, process.layout.thread_frame, 0);
+        assert!(process.is(thread, &[]) && !process.is(thread, &known));
     }
 
     #[test]

@@ -256,6 +256,8 @@ impl Runtime {
         self.state_if_held(known, KnownKey::is_read_to_hold)
     }
 
+    /// The state that the thread runs Python with, or the kept one if `holds` says that its key has it;
+    /// `None` if neither is known, or the interpreter begins or ends.
     #[inline(always)]
     fn state_if_held(
         &self,

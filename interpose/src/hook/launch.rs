@@ -61,10 +61,11 @@ pub fn otherwise(entry: &'static Entry, without_session: WithoutSession, launch:
     })
 }
 
-/// Enters the guard before a launch outside of captures, and stays inside if `begin` returns something: the
-/// function to call. Otherwise null, and nothing is changed.
+/// Enters the guard before a launch outside of captures, and asks `begin`. If that says yes, returns the
+/// function to call, and the thread stays inside of the hook. Returns null, and leaves the thread as it was,
+/// if the launch needs other steps; `begin` must have changed nothing when it says no.
 #[inline(always)]
-pub fn begin_inside(entry: &'static Entry, begin: impl FnOnce(&Slot) -> Option<()>) -> *mut c_void {
+pub fn begin_inside(entry: &'static Entry, begin: impl FnOnce(&Slot) -> bool) -> *mut c_void {
     let original = entry.original.load(Ordering::Relaxed);
     if original.is_null() || captures::are_any() {
         cold_path();
@@ -73,15 +74,17 @@ pub fn begin_inside(entry: &'static Entry, begin: impl FnOnce(&Slot) -> Option<(
     let is_begun = thread::with_known(|slot| {
         let Some(inside) = slot.enter() else {
             cold_path();
-            return None;
+            return false;
         };
-        begin(slot)?;
-        core::mem::forget(inside);
-        Some(())
+        let is_begun = begin(slot);
+        if is_begun {
+            core::mem::forget(inside);
+        }
+        is_begun
     });
-    match is_begun.flatten() {
-        Some(()) => original,
-        None => {
+    match is_begun {
+        Some(true) => original,
+        _ => {
             cold_path();
             ptr::null_mut()
         }

@@ -37,7 +37,7 @@ pub extern "C" fn begin(_: Frame, entry: &'static Entry) -> *mut c_void {
         // Where there is no counter, other steps measure.
         if !is_paused || slot.is_next_sampled() && !clock::has_counter() {
             cold_path();
-            return None;
+            return false;
         }
         let mut first_ticks = 0;
         if slot.samples_cost() {
@@ -51,14 +51,14 @@ pub extern "C" fn begin(_: Frame, entry: &'static Entry) -> *mut c_void {
         if counts && !under_way::launch_begins_on_own(slot, state.generation()) {
             cold_path();
             begin_in_turn(first_ticks);
-            return Some(());
+            return true;
         }
         let last_ticks = slot.counter_if_sampled();
         if last_ticks != 0 {
             cold_path();
             KeptLaunch::of(slot).own_ticks.set(last_ticks.wrapping_sub(first_ticks));
         }
-        Some(())
+        true
     })
 }
 

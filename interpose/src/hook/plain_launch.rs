@@ -50,7 +50,7 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
             Some(pairs) if slot.is_ready_for_launches(state) => pairs,
             _ => {
                 cold_path();
-                return None;
+                return false;
             }
         };
         let mut first_ticks = 0;
@@ -67,7 +67,7 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
         frame.keep(Kept { bucket, state, first_ticks });
         tables::expect_entry(slot);
         frame.set_start(clock::counter());
-        Some(())
+        true
     })
 }
 
