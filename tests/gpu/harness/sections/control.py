@@ -2,6 +2,7 @@
 whole; settings that change meanwhile; another CUPTI client meanwhile; what a switch takes."""
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -15,7 +16,7 @@ NODES, GRAPH_COPIES, GRAPH_FILLS = 4, 1, 1
 class Running:
     """The program under `gputrace run`, until its stdin is closed."""
 
-    def __init__(self, bench, name, options, program=None):
+    def __init__(self, bench, name, options, program=None, preload=None):
         self.bench, self.name = bench, name
         self.folder = bench.scratch / f"control-{name}"
         log = bench.log(name)
@@ -23,7 +24,8 @@ class Running:
         self.out, self.err = log.with_suffix(".out"), log.with_suffix(".err")
         command = [bench.gputrace, "run", "-o", self.folder, *options, "--", *(program or [bench.programs["control_threads"]])]
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
-            self.child = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=out, stderr=err, start_new_session=True)
+            env = {**os.environ, "LD_PRELOAD": str(preload)} if preload else None
+            self.child = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=out, stderr=err, env=env, start_new_session=True)
 
     def is_ready(self):
         until = time.monotonic() + 40

@@ -13,8 +13,11 @@ SECONDS_MOST, SECONDS_LEFT = 240, 60
 
 
 def one(bench, kind, number):
-    """Exit code of a process, how many of its switches were not answered, and the end of what it said."""
-    running = Running(bench, f"starts-{kind}-{number}", ["--start-paused", "--graph-times", "node"], [bench.programs["control_threads"], *([] if kind == "graphs" else [kind])])
+    """Exit code of a process, how many of its switches were not answered, and if it failed, where it died or the end of what it said."""
+    program = [bench.programs["control_threads"], *([] if kind == "graphs" else [kind])]
+    # It says where a program died.
+    trace = bench.programs.get("crash_trace")
+    running = Running(bench, f"starts-{kind}-{number}", ["--start-paused", "--graph-times", "node"], program, trace)
     unanswered = 0
     if running.is_ready():
         # The first start comes at another moment each time.
@@ -26,7 +29,9 @@ def one(bench, kind, number):
                 break
     code, did, _ = running.end()
     shutil.rmtree(running.folder, ignore_errors=True)
-    return code, unanswered, None if code == 0 and did else running.err.read_text(errors="replace")[-300:]
+    said = running.err.read_text(errors="replace")
+    frames = [line for line in said.split("== crash_trace: maps ==")[0].splitlines() if ".so" in line]
+    return code, unanswered, None if code == 0 and did else "\n".join(frames[:16]) or said[-300:]
 
 
 def run(bench):
@@ -46,4 +51,4 @@ def run(bench):
     for kind, processes in found.items():
         wrong = [f"exit {code}: {said}" for code, _, said in processes if said is not None]
         unanswered = sum(count for _, count, _ in processes)
-        bench.check(kind, processes and not wrong, f"{len(processes)} processes, {len(wrong)} failed, {unanswered} switches unanswered; {' | '.join(wrong)[:600]}")
+        bench.check(kind, processes and not wrong, f"{len(processes)} processes, {len(wrong)} failed, {unanswered} switches unanswered; {' | '.join(wrong)[:3000]}")
