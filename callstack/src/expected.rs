@@ -198,6 +198,12 @@ impl KeptPosition {
 }
 
 impl KeptStack {
+    /// Whether that entry's stack is kept here, as it came after that of the other entry.
+    #[inline(always)]
+    fn is_of(&self, entry: u32, before: u32) -> bool {
+        self.entry == entry && self.before == before
+    }
+
     /// The stack's id. To be called when the thread has that stack: its misses in succession end.
     #[inline(always)]
     pub fn met(&self) -> u32 {
@@ -287,8 +293,10 @@ impl KeptStacks {
         let first = 1 + (set * WAYS as u64) as u16;
         let numbers = first..first + WAYS as u16;
         let number_of = |entry, before| {
-            let is_it = |kept: &KeptStack| kept.entry == entry && kept.before == before;
-            numbers.clone().find(|number| self.kept.get(usize::from(*number)).is_some_and(is_it))
+            let is_it = |number: &u16| {
+                self.kept.get(usize::from(*number)).is_some_and(|kept| kept.is_of(entry, before))
+            };
+            numbers.clone().find(is_it)
         };
         number_of(entry, before).or_else(|| number_of(0, 0)).unwrap_or_else(|| {
             self.replaced = self.replaced.wrapping_add(1);
@@ -309,8 +317,7 @@ impl KeptStacks {
     ) -> KeptPosition {
         let before = self.kept.get(usize::from(position.last)).map_or(0, |last| last.entry);
         let number = self.number_for(found.entry, before);
-        let is_it = |kept: &KeptStack| kept.entry == found.entry && kept.before == before;
-        let is_kept = self.kept.get(usize::from(number)).is_some_and(is_it);
+        let is_kept = self.kept.get(usize::from(number)).is_some_and(|kept| kept.is_of(found.entry, before));
         // One that was expected was compared, and is another now. What is kept of others may be right.
         let is_another = number == position.next || number == self.second(position);
         if !is_kept || is_another && self.is_time_to_write(number) {
@@ -352,7 +359,7 @@ impl KeptStacks {
         for (to, word) in words.iter_mut().skip(python).zip(native) {
             *to = *word;
         }
-        let (next, misses) = match kept.entry == entry && kept.before == before {
+        let (next, misses) = match kept.is_of(entry, before) {
             true => (kept.next, kept.misses.get()),
             false => ([0; 2], 0),
         };
