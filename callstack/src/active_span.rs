@@ -53,9 +53,8 @@ impl Works {
         Works::with_stack(0, runtime, state).1
     }
 
-    /// The same, together with the number of a stack, which is passed through. So a caller that returns both
-    /// calls nothing on a thread without a context of Python's variables, and ends in that function
-    /// otherwise.
+    /// The same, with a stack's id, which is only passed through. So a caller that returns both calls nothing
+    /// on a thread without a context of Python's variables, and ends by a jump to `in_context` on any other.
     #[inline(always)]
     pub(crate) fn with_stack(stack: u32, runtime: &Runtime, state: u64) -> (u32, Works) {
         match callers::context_of_state(runtime, state) {

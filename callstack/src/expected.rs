@@ -8,8 +8,8 @@
 //! know the next one's address, here all addresses are known: the processor reads ahead, although the code
 //! asks for an address only after the one before it was as expected.
 //!
-//! What comes after a stack mostly depends on the one before it too, as where a line of a program launches
-//! twice before the next one does. So a stack is kept once for each stack before it. Two successors of it are
+//! Which stack comes next may depend on the last two, as where a line of a program launches twice before the
+//! next one does. So a stack is kept once for each stack that came before it. Two successors of it are
 //! known, the latest first, since a loop ends some time.
 //!
 //! 16 threads of a session have room for that. Other threads, and stacks that are too deep, are walked.
@@ -28,8 +28,8 @@ use crate::recent::Cached;
 /// How many threads can keep stacks at the same time. Up to 4.3 MiB of address space each, of which memory is
 /// taken where something was written: 16 bytes a word, and 64 a stack.
 const THREADS_MAX: usize = 16;
-/// A stack is kept in one of the elements of a set, which its entry and that of the stack before it select.
-/// With fewer elements a set, some stacks of most programs would replace each other all the time.
+/// A stack's entry and that of the stack before it select a set. The stack is kept in any element of it. In
+/// sets of two, some stacks of most programs would replace each other all the time.
 const SETS: usize = 1 << 10;
 const WAYS: usize = 4;
 /// How many words a thread has for all its kept stacks. When fewer than [`WORDS_OF_STACK`] are left, all kept

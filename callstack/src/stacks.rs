@@ -197,8 +197,8 @@ impl Stacks {
     }
 
     /// The same for a stack that has Python frames only and is the expected one, as most are, or the second
-    /// one, or in the cache; 0 otherwise. For the expected one it calls nothing, and so runs through few
-    /// lines of code.
+    /// one, or in the cache; 0 otherwise. For the expected one it calls nothing, unless the thread has a
+    /// context of Python's variables: so it runs through few lines of code.
     #[inline(never)]
     // In the page of cuLaunchKernel's hook, through which most launches run.
     #[unsafe(link_section = ".text.hot.hooks.cuLaunchKernel")]
@@ -206,8 +206,8 @@ impl Stacks {
     fn of_python(stacks: &Option<Stacks>, generation: u32, session: &Session, slot: &Slot) -> (u32, Works) {
         let thread = StackSlot::of(slot);
         let position = thread.kept.get();
-        // SAFETY: the hook of the calling thread, which has no other reference to its stacks; this one ends
-        // here.
+        // SAFETY: the hook of the calling thread, which has no other reference to its stacks. This one is not
+        // used after the `if`, so that `of_other_python` may take another.
         if let Some(kept_stacks) = unsafe { thread.kept_stacks() }
             && let Some(runtime) = runtime::current()
             && let Some(state) = runtime.readable_state(&thread.python)
@@ -223,7 +223,7 @@ impl Stacks {
         Stacks::of_other_python(stacks, generation, session, slot)
     }
 
-    /// The same where it is not known that the stack is the expected one.
+    /// The same where the stack is not the expected one, or a call is needed to find the thread's state.
     #[cold]
     #[inline(never)]
     #[allow(clippy::ref_option)]
@@ -237,13 +237,13 @@ impl Stacks {
         let found = runtime::of_known_thread(session, &thread.python);
         let (Some((runtime, state)), Some(stacks)) = (found, stacks) else { return (0, Works::NOT) };
         let circumstances = Circumstances::now(generation, state, 0, false);
-        let stack = stacks.of_other_frames(slot, (runtime, state), circumstances).unwrap_or(0);
+        let stack = stacks.successor_or_cached(slot, (runtime, state), circumstances).unwrap_or(0);
         Works::with_stack(stack, runtime, state)
     }
 
-    /// The stack, where it has Python frames only and is one of the two that came next before, or in the
-    /// cache; `None` otherwise.
-    fn of_other_frames(
+    /// The stack's id, if it has Python frames only and is one of the two known successors of the last stack,
+    /// or in the cache; `None` otherwise.
+    fn successor_or_cached(
         &self,
         slot: &Slot,
         (runtime, state): (&Runtime, u64),
@@ -580,7 +580,8 @@ impl Beside<'_> {
     }
 }
 
-/// Whether the thread of that Python state, the calling one, has these frames.
+/// Whether the thread of that Python state, the calling one, has these frames. Not inlined: only `of_python`
+/// needs that, and has it.
 #[inline(never)]
 fn has_frames((runtime, state): (&Runtime, u64), frames: &[ReadWord]) -> bool {
     // SAFETY: as in `Stacks::of_parts`.

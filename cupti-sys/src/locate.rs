@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders in a toolkit's root that hold this architecture's libraries.
+/// The folders below a toolkit's root that are named after this architecture.
 const TARGETS: &[&str] = if cfg!(target_arch = "aarch64") {
     &["targets/sbsa-linux/lib", "targets/aarch64-linux/lib"]
 } else {
@@ -69,8 +69,8 @@ fn libraries(folders: Vec<PathBuf>, preferred_major: Option<u32>) -> Vec<PathBuf
         let Ok(entries) = fs::read_dir(&folder) else { continue };
         let mut here: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         here.retain(|path| version(path, "libcupti.so").is_some());
-        // Names of the preferred major version first, then larger numbers; `libcupti.so` alone is last. Of
-        // links to one file, the name that comes first in this order is kept.
+        // Within a folder: names of the preferred major version first, then larger numbers, and `libcupti.so`
+        // last. Of links to one file the first is kept, in the order of folders and then of names.
         here.sort_by_cached_key(|path| {
             let version = version(path, "libcupti.so").unwrap_or_default();
             let other_major = preferred_major.is_some() && version.first().copied() != preferred_major;

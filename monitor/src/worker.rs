@@ -1,4 +1,4 @@
-//! [`Seat`]: a device that is being read, by the thread of the rounds or by its own, and that thread's loop.
+//! A device that is being read ([`Seat`]), and the loop of the device's own thread ([`run`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};

@@ -110,8 +110,8 @@ impl HookState {
         self.0 >> WINDOW_SHIFT
     }
 
-    /// Whether a capture range begins or ends at a launch's number, so that each launch asks for it. It has
-    /// nothing to do with [`Launches::Counted`].
+    /// Whether a range of what is recorded begins or ends at a launch's number, so that launches are
+    /// numbered. [`Launches::Counted`] is something else.
     #[inline(always)]
     pub fn counts_launches(self) -> bool {
         self.0 & COUNTS_LAUNCHES != 0

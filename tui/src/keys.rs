@@ -44,7 +44,7 @@ pub const HELP: [(&str, &str); 12] = [
 pub const PROGRAM_HELP: (&str, &str) =
     ("q, Ctrl-C", "q: show the program's output; Ctrl-C, -\\, -D and -Z are the program's");
 
-/// Control keys whose byte goes to the program. Most terminals report Ctrl-\ as Ctrl-4.
+/// Control keys whose byte goes to the program. Ctrl-\ comes as the byte 0x1c, which is read as Ctrl-4.
 const PASSED: [(char, u8); 4] = [('c', 0x03), ('d', 0x04), ('4', 0x1c), ('\\', 0x1c)];
 
 /// Handles one key.
@@ -131,8 +131,8 @@ fn edit_filter(code: KeyCode, view: &mut View) {
     }
 }
 
-/// Asks whether the selected process is to get the signal. Refuses where its pid is one of the host outside
-/// of this container: it names another process here.
+/// Asks whether the selected process is to get the signal. Refuses a pid that is the host's: inside of this
+/// container it names another process.
 fn ask(view: &mut View, scene: &Scene, signal: i32) {
     if view.tab != Tab::Processes {
         view.message = "select a process first: key 1".to_owned();

@@ -2,9 +2,10 @@
 //!
 //! Either side may come first: calls wait for records and records wait for calls, keyed by (epoch,
 //! correlation id). Correlation ids count up, so a table indexed by their low bits is a sliding window over
-//! the latest ids: no hashing and no list of ages, and a new call moves the oldest one to the [overflow
-//! table](OverflowTable). A call stays in the window after its first record until a later call needs its
-//! slot, since all nodes of a graph launch share the launch's id.
+//! the latest ids: no hashing and no list of ages. A new call takes the slot of an old one. If that still
+//! waits for records, it moves to the [overflow table](OverflowTable); a paused one is only noted. A call
+//! stays in the window after its first record until a later call needs its slot, since all nodes of a graph
+//! launch share the launch's id.
 
 use std::mem;
 
@@ -118,7 +119,7 @@ pub struct Join {
     held: usize,
     /// Calls that were emitted without device times because too many calls waited for records.
     pub evicted_calls: u64,
-    /// Records that were emitted without their call because too many records waited for calls.
+    /// Records that were emitted without their call, because too many waited or a later one took their slot.
     pub evicted_records: u64,
     /// Records that came after their call had been evicted. If the call was already emitted alone, the times
     /// in the record are lost.

@@ -61,9 +61,9 @@ pub fn otherwise(entry: &'static Entry, without_session: WithoutSession, launch:
     })
 }
 
-/// Enters the guard before a launch outside of captures, and asks `begin`. If that says yes, returns the
-/// function to call, and the thread stays inside of the hook. Returns null, and leaves the thread as it was,
-/// if the launch needs other steps; `begin` must have changed nothing when it says no.
+/// Enters the guard before a launch, unless any stream is being captured, and runs `begin`, the launch's
+/// first steps. If that returns true, returns the driver's function, and the thread stays inside of the hook.
+/// If it returns false, it must have changed nothing; then null is returned, and the thread is as it was.
 #[inline(always)]
 pub fn begin_inside(entry: &'static Entry, begin: impl FnOnce(&Slot) -> bool) -> *mut c_void {
     let original = entry.original.load(Ordering::Relaxed);

@@ -35,6 +35,15 @@ class Running:
             time.sleep(0.02)
         return False
 
+    def order(self, *order):
+        """Whether the one process followed, and how long that took in ms."""
+        begin = time.monotonic()
+        try:
+            answer, took = self.ctl(*order)
+        except subprocess.TimeoutExpired:
+            return False, (time.monotonic() - begin) * 1e3
+        return bool(answer and answer["processes"] == 1 and not answer["unanswered"]), took
+
     def ctl(self, *question):
         """Its answer, and how long that took in ms; None where there is none."""
         begin = time.monotonic()
@@ -42,8 +51,8 @@ class Running:
         took = (time.monotonic() - begin) * 1e3
         return (json.loads(done.stdout), took) if done.returncode == 0 else (None, took)
 
-    def end(self):
-        """Exit code of the program, what it did, and the report."""
+    def end(self, has_report=True):
+        """Exit code of the program, what it did, and the report if it is asked for."""
         self.child.stdin.close()
         try:
             code = self.child.wait(self.bench.limit(60))
@@ -53,6 +62,8 @@ class Running:
             code = "hang"
         said = re.search(r"DID (.*)", self.out.read_text(errors="replace"))
         did = {key: int(value) for key, value in (pair.split("=") for pair in said[1].split())} if said else None
+        if not has_report:
+            return code, did, None
         shown = subprocess.run([self.bench.gputrace, "report", "--json", self.folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
         report = json.loads(shown.stdout) if shown.returncode in (0, 3) else None
         if report:
@@ -113,8 +124,8 @@ def toggle(bench, name, options, seconds, by_node, starts_paused=False):
     questions = ["start", "stop"] if starts_paused else ["stop", "start"]
     while time.monotonic() < until and running.child.poll() is None:
         for question in questions:
-            answer, ms = running.ctl(question)
-            failed += not (answer and answer["processes"] == 1 and not answer["unanswered"])
+            is_followed, ms = running.order(question)
+            failed += not is_followed
             took[question].append(ms)
     text = "; ".join(f"{question} {sorted(ms)[len(ms) // 2]:.0f} ms median, {max(ms):.0f} most" for question, ms in took.items() if ms)
     bench.check(f"{name}-switches", failed == 0, f"{sum(map(len, took.values()))} switches, {failed} failed; {text}")
@@ -131,17 +142,16 @@ def first_starts(bench):
     for number, kind in enumerate(FIRST_STARTS):
         name = f"first-start-{kind}-{number}"
         running = Running(bench, name, ["--start-paused"], [bench.programs["control_threads"], kind])
-        answer = None
+        is_started = False
         if bench.check(f"{name}-ready", running.is_ready(), running.err.read_text(errors="replace")[-300:]):
             time.sleep(0.3 + 0.01 * number)
-            answer, took = running.ctl("start")
+            is_started, took = running.order("start")
             bench.check(f"{name}-took", took < START_MOST_MS, f"{took:.0f} ms")
             time.sleep(0.5)
         code, did, report = running.end()
         judge(bench, name, code, did, report, False)
         if report:
-            started = answer and answer["processes"] == 1 and not answer["unanswered"]
-            bench.check(f"{name}-exact", started and report["launches"] > 0 and report["device_only"] == 0, f"{report['launches']} launches from the first start on, {report['device_only']} records without their call, {report['untimed_operations']} operations without device times")
+            bench.check(f"{name}-exact", is_started and report["launches"] > 0 and report["device_only"] == 0, f"{report['launches']} launches from the first start on, {report['device_only']} records without their call, {report['untimed_operations']} operations without device times")
 
 
 TRAINING = """
