@@ -1,10 +1,10 @@
 //! What hooks do with calls, in one word, which a hook reads once before the call and once after it.
 //!
 //! ```text
-//!  bit 31 … 10  9 8       7           6         5         4 3      2                1 0
-//!     ┌───────┬─────────┬───────────┬─────────┬─────────┬────────┬────────────────┬───────────┐
-//!     │window │Launches │ transfers │no native│no python│ Timing │counts launches │ Recording │
-//!     └───────┴─────────┴───────────┴─────────┴─────────┴────────┴────────────────┴───────────┘
+//!  bit 31 … 11    10      9 8       7           6         5         4 3      2                1 0
+//!     ┌───────┬────────┬─────────┬───────────┬─────────┬─────────┬────────┬────────────────┬───────────┐
+//!     │window │ held   │Launches │ transfers │no native│no python│ Timing │counts launches │ Recording │
+//!     └───────┴────────┴─────────┴───────────┴─────────┴─────────┴────────┴────────────────┴───────────┘
 //! ```
 //!
 //! 0 stands for all: everything is recorded, with device times and with all frames. The window is that of
@@ -60,13 +60,15 @@ const TIMES_TRANSFERS: u32 = 128;
 const LAUNCHES_SHIFT: u32 = 8;
 const LAUNCHES: u32 = 3 << LAUNCHES_SHIFT;
 const COUNTED: u32 = (Launches::Counted as u32) << LAUNCHES_SHIFT;
-const WINDOW_SHIFT: u32 = 10;
+const HOLDS_CALLS: u32 = 1 << 10;
+const WINDOW_SHIFT: u32 = 11;
 const WINDOW: u32 = !0 << WINDOW_SHIFT;
 /// The largest window that the word can hold.
 pub const WINDOW_MAX: u32 = WINDOW >> WINDOW_SHIFT;
 
-/// [`HookState::passes_over_launches`] is true where these bits have this value. The lowest one is left out:
-/// both 2 and 3 say that the session is paused.
+/// A launch's hook begins as in a paused session where these bits have this value, and looks at all with
+/// [`HookState::passes_over_launches`] then. The lowest bit is left out: both 2 and 3 say that the session is
+/// paused.
 pub const OF_LAUNCHES: u32 = (RECORDING | COUNTS_LAUNCHES) & !1;
 pub const PASSES_OVER_LAUNCHES: u32 = Recording::Off as u32;
 
@@ -127,13 +129,25 @@ impl HookState {
     /// range depends on it.
     #[inline(always)]
     pub fn is_plain(self) -> bool {
-        self.0 & (RECORDING | COUNTS_LAUNCHES | TIMING | LAUNCHES | WINDOW) == 0
+        self.0 & (RECORDING | COUNTS_LAUNCHES | TIMING | LAUNCHES | HOLDS_CALLS | WINDOW) == 0
     }
 
-    /// Whether the session is paused, and no range depends on a launch made now.
+    /// Whether the session is paused, no range depends on a launch made now, and it is not to wait.
     #[inline(always)]
     pub fn passes_over_launches(self) -> bool {
-        self.0 & OF_LAUNCHES == PASSES_OVER_LAUNCHES
+        self.0 & (OF_LAUNCHES | HOLDS_CALLS) == PASSES_OVER_LAUNCHES
+    }
+
+    /// Whether calls of the driver's are to wait before they begin. All else that a hook does is as ever, so
+    /// the state that [`Session::hook_state`](crate::session::Session::hook_state) returns is without this.
+    #[inline(always)]
+    pub fn holds_calls(self) -> bool {
+        self.0 & HOLDS_CALLS != 0
+    }
+
+    #[must_use]
+    pub fn with_held_calls(self, are_held: bool) -> HookState {
+        HookState(self.0 & !HOLDS_CALLS | if are_held { HOLDS_CALLS } else { 0 })
     }
 
     /// Whether launches under way are counted, and copies too: the session has been paused from its begin,
@@ -243,6 +257,9 @@ mod tests {
         assert!(begun.recording() == Recording::Off && begun.passes_over_launches());
         assert!(begun.counts_under_way() && !begun.with_recording(Recording::Off).counts_under_way());
         assert!(!begun.with_counts_launches(true).passes_over_launches());
+        let one = begun.with_held_calls(true);
+        assert!(one.holds_calls() && !one.passes_over_launches() && one.with_held_calls(false) == begun);
+        assert!(!HookState::from_word(0).with_held_calls(true).is_plain());
         let with_transfers = state.with_times_transfers(true).with_timing(Timing::Off).in_window(3);
         assert!(
             with_transfers.times_transfers() && !with_transfers.with_times_transfers(false).times_transfers()

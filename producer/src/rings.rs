@@ -339,7 +339,7 @@ impl RingSums {
         self.outside_ticks = self.outside_ticks.wrapping_add(load(&ring.outside_ticks));
         self.inside_hook_ticks = self.inside_hook_ticks.wrapping_add(load(&ring.inside_hook_ticks));
         self.counted_launches = self.counted_launches.wrapping_add(load(&ring.counted_launches));
-        let latest = load(&ring.window_latest) as u32;
+        let latest = ring.window_latest.load(Ordering::Relaxed);
         // Ids grow and wrap around.
         if latest != 0
             && (self.window_latest == 0 || latest.wrapping_sub(self.window_latest).cast_signed() > 0)
@@ -353,10 +353,22 @@ impl Rings {
     /// Sums over the rings of the program's threads.
     pub fn sums(&self) -> RingSums {
         let mut sums = RingSums::default();
-        self.primary.rings.iter().skip(RESERVED).for_each(|ring| sums.add(ring));
-        let more = self.more.iter().filter_map(|further| further.segment.get());
-        more.flat_map(|segment| segment.rings.iter()).for_each(|ring| sums.add(ring));
+        self.of_program().for_each(|ring| sums.add(ring));
         sums
+    }
+
+    /// Which threads are inside of a call of the driver's, and of which.
+    pub fn calls_under_way(&self) -> impl Iterator<Item = (usize, u32)> {
+        // SYNC: Acquire pairs with the Release of `Slot::call_ends`: what the call did comes before what the
+        // caller does.
+        let calls = self.of_program().map(|ring| ring.in_call.load(Ordering::Acquire)).enumerate();
+        calls.filter(|(_, call)| *call != 0)
+    }
+
+    /// All rings that threads of the program's take.
+    fn of_program(&self) -> impl Iterator<Item = &RingHeader> {
+        let more = self.more.iter().filter_map(|further| further.segment.get());
+        self.primary.rings.iter().skip(RESERVED).chain(more.flat_map(|segment| segment.rings.iter()))
     }
 }
 

@@ -319,26 +319,9 @@ impl Collector {
 }
 
 fn wait(while_state: u32, nanoseconds: u64) {
-    let limit = libc::timespec {
-        tv_sec: (nanoseconds / 1_000_000_000) as libc::time_t,
-        tv_nsec: (nanoseconds % 1_000_000_000) as libc::c_long,
-    };
-    // SAFETY: the word is a live 32-bit atomic and the limit a live timespec.
-    unsafe {
-        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        futex(operation, while_state, (&raw const limit).expose_provenance());
-    }
+    system::wait_while(&STATE, while_state, nanoseconds);
 }
 
 fn wake() {
-    // SAFETY: the word is a live 32-bit atomic.
-    unsafe { futex(libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX.cast_unsigned(), 0) };
-}
-
-/// # Safety
-/// As the futex operation requires of its fourth argument.
-unsafe fn futex(operation: i32, value: u32, limit: usize) {
-    let word = STATE.as_ptr().expose_provenance();
-    // SAFETY: the word is a live 32-bit atomic; the caller guarantees the rest.
-    unsafe { system::call(libc::SYS_futex, [word, operation as usize, value as usize, limit, 0, 0]) };
+    system::wake_all(&STATE);
 }

@@ -258,7 +258,20 @@ impl Session {
     /// changes.
     #[inline(always)]
     pub fn hook_state(&self) -> HookState {
-        fork::of_process().hook_state()
+        fork::of_process().hook_state().with_held_calls(false)
+    }
+
+    /// Whether calls of the driver's are to wait before they begin, for which somebody else cares.
+    pub fn hold_calls(&self, are_held: bool) {
+        self.change_hooks(|state| state.with_held_calls(are_held));
+    }
+
+    /// The calls of the driver's that threads are inside of, as [`Slot::call_begins`] was given them, each
+    /// with the number of the thread's ring.
+    ///
+    /// [`Slot::call_begins`]: crate::thread::Slot::call_begins
+    pub fn calls_under_way(&self) -> impl Iterator<Item = (usize, u32)> {
+        self.rings.calls_under_way()
     }
 
     pub fn recording(&self) -> Recording {

@@ -14,6 +14,7 @@ compile_error!("system calls are made by x86-64's instruction and numbers");
 use core::arch::asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::{offset_of, size_of};
+use core::sync::atomic::AtomicU32;
 
 /// Makes one system call.
 ///
@@ -361,6 +362,27 @@ pub fn sleep_ns(duration_ns: u64) {
 pub fn yield_now() {
     // SAFETY: no arguments.
     unsafe { call(libc::SYS_sched_yield, [0; 6]) };
+}
+
+/// Sleeps while the word has that value, at most so long, until [`wake_all`] is called for it. It may also
+/// return for no reason.
+pub fn wait_while(word: &AtomicU32, value: u32, nanoseconds: u64) {
+    let limit = libc::timespec {
+        tv_sec: (nanoseconds / 1_000_000_000) as libc::time_t,
+        tv_nsec: (nanoseconds % 1_000_000_000) as libc::c_long,
+    };
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let (word, limit) = (word.as_ptr().expose_provenance(), (&raw const limit).expose_provenance());
+    // SAFETY: the word is a live 32-bit atomic and the limit a live timespec.
+    unsafe { call(libc::SYS_futex, [word, operation as usize, value as usize, limit, 0, 0]) };
+}
+
+/// Wakes all threads that sleep in [`wait_while`] for that word.
+pub fn wake_all(word: &AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    let word = word.as_ptr().expose_provenance();
+    // SAFETY: the word is a live 32-bit atomic.
+    unsafe { call(libc::SYS_futex, [word, operation as usize, i32::MAX as usize, 0, 0, 0]) };
 }
 
 /// Whether a seccomp filter checks the thread's system calls; also true if the kernel returns an error. A

@@ -233,6 +233,53 @@ impl Slot {
         }
     }
 
+    /// As [`call_begins`](Slot::call_begins), for a thread that is known to have caught up. Prefetches the
+    /// memory that the thread's next entry will be written to.
+    #[inline(always)]
+    pub fn launch_begins(&self, ticks: u64) {
+        if let Some(header) = self.header.get() {
+            header.in_call.store(number_of_call(ticks), Ordering::Relaxed);
+            // SAFETY: as in `emit`.
+            prefetch_to_write(unsafe { (*self.ring.get()).assume_init_ref() }.next());
+        }
+    }
+
+    /// As [`call_ends`](Slot::call_ends), for a thread that is known to have caught up.
+    #[inline(always)]
+    pub fn launch_ends(&self) {
+        if let Some(header) = self.header.get() {
+            // SYNC: pairs with the Acquire load in `Rings::calls_under_way`.
+            header.in_call.store(0, Ordering::Release);
+        }
+    }
+
+    /// Notes that the thread is about to call the driver, and when, so that one call is told from the next;
+    /// false, and nothing is noted, if it has no ring of the session.
+    #[inline(always)]
+    pub fn call_begins(&self, ticks: u64) -> bool {
+        let header = self.header_of_session();
+        if let Some(header) = header {
+            header.in_call.store(number_of_call(ticks), Ordering::Relaxed);
+        }
+        header.is_some()
+    }
+
+    /// Notes that the call has returned.
+    #[inline(always)]
+    pub fn call_ends(&self) {
+        if let Some(header) = self.header_of_session() {
+            // SYNC: as in `launch_ends`.
+            header.in_call.store(0, Ordering::Release);
+        }
+    }
+
+    /// The header of the thread's ring, whether or not the thread has caught up. None in a forked child,
+    /// where its memory is not mapped.
+    #[inline(always)]
+    fn header_of_session(&self) -> Option<&'static RingHeader> {
+        self.header.get().filter(|_| self.attached.get() == fork::generation())
+    }
+
     /// The header of the thread's ring, if the thread has [caught up](Slot::is_caught_up): in a forked child,
     /// a header of another generation points to memory that is not mapped.
     #[inline(always)]
@@ -301,7 +348,7 @@ impl Slot {
     pub fn count_window_launch(&self, correlation: u32) {
         if let Some(header) = self.caught_up_header() {
             add(&header.window_launches, 1);
-            header.window_latest.store(correlation.into(), Ordering::Relaxed);
+            header.window_latest.store(correlation, Ordering::Relaxed);
         }
     }
 
@@ -355,7 +402,7 @@ impl Slot {
     /// Notes CUPTI's correlation id of a call between two windows of device times.
     pub fn note_latest(&self, correlation: u32) {
         if let Some(header) = self.caught_up_header() {
-            header.window_latest.store(correlation.into(), Ordering::Relaxed);
+            header.window_latest.store(correlation, Ordering::Relaxed);
         }
     }
 
@@ -586,10 +633,17 @@ impl Slot {
         let Some(header) = self.header.take() else { return };
         // In a forked child the ring is the parent's and is not mapped.
         if self.attached.replace(0) == fork::generation() {
+            header.in_call.store(0, Ordering::Relaxed);
             // SYNC: pairs with the Acquire exchange in `Rings::take`.
             header.state.store(ring_state::FREE, Ordering::Release);
         }
     }
+}
+
+/// Never 0, which stands for no call.
+#[inline(always)]
+fn number_of_call(ticks: u64) -> u32 {
+    ticks as u32 | 1
 }
 
 #[cold]

@@ -15,6 +15,8 @@ pub struct Settings {
     pub failures: String,
     /// `GPUTRACE_SIM_CHANGES_RECORDS`: whether CUPTI changes written records. No real one is known to.
     pub changes_records: bool,
+    /// `GPUTRACE_SIM_FLUSHES_ALONE`: whether CUPTI crashes where a call is under way during a flush.
+    pub flushes_alone: bool,
     /// `GPUTRACE_SIM_MEMORY_BYTES`: memory of each device, 80 GiB without it.
     pub memory_bytes: u64,
 }
@@ -26,6 +28,7 @@ impl Settings {
             paced: get("GPUTRACE_SIM_PACE").is_none_or(|v| v.trim() != "off"),
             failures: get("GPUTRACE_SIM_FAIL").unwrap_or_default(),
             changes_records: get("GPUTRACE_SIM_CHANGES_RECORDS").is_some_and(|v| v.trim() == "on"),
+            flushes_alone: get("GPUTRACE_SIM_FLUSHES_ALONE").is_some_and(|v| v.trim() == "on"),
             memory_bytes: get("GPUTRACE_SIM_MEMORY_BYTES")
                 .and_then(|v| v.trim().parse().ok())
                 .unwrap_or(80 << 30),

@@ -96,7 +96,7 @@ impl Setting {
 }
 
 /// In the order of the help pages.
-pub static SETTINGS: [&Setting; 43] = [
+pub static SETTINGS: [&Setting; 44] = [
     &OUTPUT,
     &SWITCH,
     &DEVICE_TIMES,
@@ -138,6 +138,7 @@ pub static SETTINGS: [&Setting; 43] = [
     &SIM_MEMORY_BYTES,
     &SIM_PACE,
     &SIM_CHANGES_RECORDS,
+    &SIM_FLUSHES_ALONE,
     &SIM_FAIL,
     &SIM_NVML,
 ];
@@ -490,6 +491,12 @@ pub static SIM_CHANGES_RECORDS: Setting = Setting {
     default: "off",
     help: "Whether the simulated CUPTI changes records that it has written",
     ..Setting::new("GPUTRACE_SIM_CHANGES_RECORDS", Kind::Flag, Reader::Simulator)
+};
+
+pub static SIM_FLUSHES_ALONE: Setting = Setting {
+    default: "off",
+    help: "Whether the simulated CUPTI ends the process where a flush meets a call",
+    ..Setting::new("GPUTRACE_SIM_FLUSHES_ALONE", Kind::Flag, Reader::Simulator)
 };
 
 pub static SIM_FAIL: Setting = Setting {

@@ -1,6 +1,12 @@
 //! The ladder of device times: without CUPTI the counts stay exact, and it is said once why.
 
-use crate::harness::tool::{count, run};
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::harness::folder::Folder;
+use crate::harness::program::{Link, compiled};
+use crate::harness::session::Session;
+use crate::harness::tool::{count, dropped, report, run, run_with};
 
 #[test]
 fn device_times_off_keeps_the_counts() {
@@ -95,6 +101,42 @@ fn deep_queue_s_device_times_arrive_once_each() {
     // Some tens of milliseconds, where it is a second in a buffer that is not read along.
     let lag_ns = count(&report["cost"], "record_lag_max_ns");
     assert!(lag_ns < 700_000_000, "{lag_ns}");
+}
+
+/// CUPTI 13.0 crashes where a flush comes in the midst of calls of several threads; the simulated one always
+/// does here.
+#[test]
+fn no_call_is_under_way_during_a_flush() {
+    for options in [&[][..], &["--stacks", "none"], &["--device-times", "windows"]] {
+        let traced = run_with(options, compiled("flushed", Link::Driver))
+            .env("GPUTRACE_SIM_FLUSHES_ALONE", "on")
+            .succeed();
+        let report = traced.report();
+        let counts = traced.ended.stdout.split_whitespace().map(|count| count.parse().unwrap());
+        let [launches, others]: [u64; 2] = counts.collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!((count(&report, "launches"), dropped(&report)), (launches, 0), "{options:?}");
+        assert_eq!(count(&report, "graph_launches"), others, "{options:?}");
+        if options.first() != Some(&"--device-times") {
+            assert_eq!(count(&report, "untimed_operations"), 0, "{options:?}");
+        }
+    }
+}
+
+/// A launch that does not return for long, as its stream's queue is full, keeps others' records from nobody.
+#[test]
+fn call_that_is_blocked_for_long_does_not_put_off_flushes() {
+    let folder = Folder::new();
+    let program = compiled("under_way", Link::Driver);
+    let mut session = Session::run(&folder, &[], program, &["400", "1"]);
+    session.line();
+    sleep(Duration::from_secs(2));
+    session.release();
+    session.line();
+    let (status, stderr) = session.end();
+    assert!(status.success(), "{stderr}");
+    let report = report(&[folder.join("out")]);
+    let lag_ns = count(&report["cost"], "record_lag_max_ns");
+    assert!(lag_ns < 250_000_000, "{lag_ns}");
 }
 
 #[test]

@@ -115,7 +115,10 @@ pub struct RingHeader {
     /// Launches made in windows of device times, and CUPTI's correlation id for the last of them, or for the
     /// last call that was marked after it.
     pub window_launches: AtomicU64,
-    pub window_latest: AtomicU64,
+    pub window_latest: AtomicU32,
+    /// Not 0 while the owning thread is inside of a call of the driver's that CUPTI may make records of; then
+    /// a number of that call. Only the process itself reads it.
+    pub in_call: AtomicU32,
     /// Launches that were counted instead of recorded ([`crate::counted`]).
     pub counted_launches: AtomicU64,
 

@@ -98,7 +98,9 @@ pub fn turn(session: &'static Session) {
     if pause::may_flush(session) && is_wanted {
         // Unforced, so that running kernels are not affected. A flush from our own thread is safe as long as
         // hardware tracing (HES) is off, and it is off unless a program asks for it.
-        root.flush(0);
+        if returned::is_flush_due() || session.is_flush_asked() {
+            returned::flush(session, root, 0, false);
+        }
         records::read_early(root);
         // Buffers may have come back meanwhile.
         returned::catch_up();
@@ -135,8 +137,7 @@ pub fn finish(session: &'static Session) {
     if let Some(root) = root::of_tracer() {
         // A forced flush delivers a running kernel without an end, permanently. That is right only at the
         // process's end.
-        root.flush(FLUSH_FORCED);
-        returned::catch_up();
+        returned::flush(session, root, FLUSH_FORCED, true);
     }
 }
 

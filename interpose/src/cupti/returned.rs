@@ -5,15 +5,16 @@
 //! list, and the holder of the ring, or the next delivery, processes it.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use cupti_sys::cupti::CUptiResult;
-use gputrace_producer::session;
+use gputrace_producer::session::{self, Session};
 use gputrace_wire::counter::Counter;
 
 use super::buffers::{self, BUFFERS};
 use super::root::Root;
 use super::{guest, open, records};
+use crate::hook::held_calls;
 
 /// Head of the list: a buffer's index in the pool plus 1; 0 if the list is empty.
 static LATEST: AtomicU32 = AtomicU32::new(0);
@@ -32,6 +33,39 @@ static POSTPONED: [Postponed; BUFFERS] = [const {
         valid_bytes: AtomicUsize::new(0),
     }
 }; BUFFERS];
+
+/// Whether buffers are put on the list as they come back, for later.
+static POSTPONES: AtomicBool = AtomicBool::new(false);
+
+/// Whether a buffer has come back without a flush since the last turn of the service thread.
+static HAS_COME: AtomicBool = AtomicBool::new(false);
+/// Flushes in a row that were left out for that.
+static LEFT_OUT: AtomicU32 = AtomicU32::new(0);
+const LEFT_OUT_MOST: u32 = 3;
+
+/// Whether this turn of the service thread is to flush. A program that launches so much that buffers fill
+/// between two turns needs fewer flushes, each of which holds its calls; records of it come a fifth of a
+/// second late at most.
+pub fn is_flush_due() -> bool {
+    let is_due =
+        !HAS_COME.swap(false, Ordering::Relaxed) || LEFT_OUT.load(Ordering::Relaxed) >= LEFT_OUT_MOST;
+    LEFT_OUT.store(if is_due { 0 } else { LEFT_OUT.load(Ordering::Relaxed) + 1 }, Ordering::Relaxed);
+    is_due
+}
+
+/// Flushes CUPTI while no call of the driver's is under way ([`held_calls`]); false if that was put off.
+/// Buffers that come back meanwhile are converted afterwards, so that calls are held for as short a time as
+/// can be.
+pub fn flush(session: &Session, root: &Root, flag: u32, is_last: bool) -> bool {
+    let is_flushed = held_calls::flush_with(session, is_last, || {
+        POSTPONES.store(true, Ordering::Relaxed);
+        root.flush(flag);
+        // SYNC: SeqCst: whoever has put a buffer on the list sees this, or `catch_up` sees the buffer.
+        POSTPONES.store(false, Ordering::SeqCst);
+    });
+    catch_up();
+    is_flushed
+}
 
 /// Registers our buffer callbacks, if nobody did.
 pub fn register_buffers(root: &Root) -> CUptiResult {
@@ -61,15 +95,19 @@ unsafe extern "C" fn completed(
     // SAFETY: CUPTI states that so many bytes are records; the buffer is postponed or cleared only later.
     unsafe { guest::deliver(buffer, valid_bytes) };
     // SAFETY: the same, and the early reader is done with the buffer.
-    let is_done =
-        is_ours && unsafe { records::deliver(context, stream, buffer, valid_bytes, open::consumed(index)) };
+    let is_done = is_ours
+        && !POSTPONES.load(Ordering::SeqCst)
+        && unsafe { records::deliver(context, stream, buffer, valid_bytes, open::consumed(index)) };
     if is_done {
         // SAFETY: CUPTI gave the buffer back, and its records are consumed.
         unsafe { buffers::clear(index, valid_bytes) };
     } else {
         postpone(context, stream, index, valid_bytes);
     }
-    catch_up();
+    if !POSTPONES.load(Ordering::SeqCst) {
+        HAS_COME.store(true, Ordering::Relaxed);
+        catch_up();
+    }
 }
 
 /// Puts a buffer of the pool on the list.

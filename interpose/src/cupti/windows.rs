@@ -217,7 +217,7 @@ impl Machine {
             Due::Look => {
                 if FLUSHES.load(Ordering::Relaxed) {
                     // Unforced, so that running kernels are not affected.
-                    root.flush(0);
+                    returned::flush(session, root, 0, false);
                     records::read_early(root);
                     returned::catch_up();
                 }

@@ -151,6 +151,7 @@ pub extern "C" fn leave(_: c_int, actions: c_int, _: u64, _: *mut c_void, _: *mu
     if actions & CLEANUP_PHASE != 0 {
         thread::with(|slot| {
             under_way::launch_ended(slot);
+            slot.call_ends();
             drop(slot.inside_again());
         });
     }

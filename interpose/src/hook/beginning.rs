@@ -12,7 +12,7 @@ use gputrace_producer::session::Session;
 use gputrace_producer::{clock, stderr};
 use gputrace_wire::reported::{Reported, Why};
 
-use crate::hook::{capture, others_under_way, under_way};
+use crate::hook::{capture, held_calls, others_under_way, under_way};
 use crate::process::settings;
 
 /// The [`Why`] with which the session began, of [`Why::Started`], [`Why::StartPaused`] and [`Why::Delay`].
@@ -46,6 +46,7 @@ pub fn begin_session(session: &Session) {
         began = Why::StartPaused;
     }
     BEGAN.store(began as u8, Ordering::Relaxed);
+    held_calls::begin_session();
     if capture::begin_session(session) || began != Why::Started {
         under_way::begin_session();
         others_under_way::begin_session();

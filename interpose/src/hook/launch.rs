@@ -18,6 +18,7 @@ use gputrace_wire::call::Detail;
 
 use crate::hook::captures;
 use crate::hook::description::{Context, Description};
+use crate::hook::held_calls;
 use crate::hook::launch_frame::Frame;
 use crate::hook::pause::{self, At};
 use crate::hook::steps::{self, DriverCall, Hook, WithoutSession};
@@ -49,6 +50,7 @@ pub fn otherwise(entry: &'static Entry, without_session: WithoutSession, launch:
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else { return steps::nested(session, launch) };
         let hook = Hook::begin(session, slot, entry);
+        let under_way = held_calls::begins(slot, entry);
         if hook.state.only_counts_launches()
             && !captures::are_any()
             && slot.is_caught_up()
@@ -57,6 +59,7 @@ pub fn otherwise(entry: &'static Entry, without_session: WithoutSession, launch:
             return counted(hook, tables, launch);
         }
         let (at, status) = steps::call(hook, launch);
+        drop(under_way);
         finish(hook, at, status, launch)
     })
 }

@@ -15,6 +15,7 @@
 //! | `nodes` | the graph nodes that a call made |
 //! | `calibration` | what CUPTI's records cost launch calls |
 //! | `pause` | what becomes of a call while the session is paused |
+//! | `held_calls` | which calls are under way, and their wait while CUPTI is flushed |
 //! | `under_way` | launches under way, counted until CUPTI calls back at them |
 //! | `others_under_way` | the same for copies, fills and launches of graphs |
 //! | `saving` | what becomes of a launch outside of windows, where a budget allows no more than a part |
@@ -25,6 +26,7 @@ mod calibration;
 pub mod capture;
 pub mod captures;
 pub mod description;
+pub mod held_calls;
 pub mod launch;
 pub mod launch_frame;
 pub mod nodes;

@@ -7,6 +7,7 @@
 
 use core::ffi::c_void;
 use core::hint::cold_path;
+use core::sync::atomic::{Ordering, compiler_fence};
 
 use gputrace_producer::clock;
 use gputrace_producer::fork::{self, StateOfProcess};
@@ -65,8 +66,16 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
         let bucket = launched::bucket_of(pairs, slot, launched);
         bucket.expect();
         frame.keep(Kept { bucket, state, first_ticks });
-        tables::expect_entry(slot);
-        frame.set_start(clock::counter());
+        let start_ticks = clock::counter();
+        tables::expect_launch(slot, start_ticks);
+        // SYNC: as in `held_calls::begins`: the launch is noted before the state is read once more.
+        compiler_fence(Ordering::SeqCst);
+        if fork::of_process().state() != state {
+            cold_path();
+            slot.call_ends();
+            return false;
+        }
+        frame.set_start(start_ticks);
         true
     })
 }
@@ -91,6 +100,7 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
         {
             return end_not_plain(frame, status, end_ticks);
         }
+        slot.launch_ends();
         let Some(pair) = kept.bucket.find() else { return end_not_plain(frame, status, end_ticks) };
         let (stack, works) = tables.stack_and_works_in(state, session, slot);
         let api = tables.api_in(state.generation(), session, entry);
@@ -131,6 +141,7 @@ fn end_not_plain(frame: Frame, status: Status, end_ticks: u64) -> Status {
     thread::with(|slot| {
         // SAFETY: `begin` has kept it.
         let kept = unsafe { frame.kept::<Kept>() };
+        slot.call_ends();
         let call = KeptLaunch::of(slot);
         // The session in which the launch began; none if the call returned in a forked child, which may have
         // started another one.

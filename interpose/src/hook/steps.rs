@@ -23,7 +23,7 @@ use gputrace_wire::counter::Counter;
 
 use crate::hook::description::{Context, Description, On};
 use crate::hook::pause::At;
-use crate::hook::{calibration, capture, captures, nodes, pause, saving, under_way};
+use crate::hook::{calibration, capture, captures, held_calls, nodes, pause, saving, under_way};
 use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
@@ -59,7 +59,9 @@ pub fn around(
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else { return nested(session, original) };
         let hook = Hook::begin(session, slot, entry);
+        let under_way = held_calls::begins(slot, entry);
         let (at, status) = call(hook, original);
+        drop(under_way);
         finish(hook, at, status, describe);
         status
     })

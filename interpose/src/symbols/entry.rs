@@ -37,6 +37,11 @@ impl Entry {
         self.base.starts_with("cuLaunch") && !self.base.starts_with("cuLaunchHostFunc")
     }
 
+    /// Whether it does nothing but wait for the device.
+    pub fn only_waits(&self) -> bool {
+        self.base.ends_with("Synchronize")
+    }
+
     /// Whether its work makes device records.
     pub fn makes_records(&self) -> bool {
         self.launches_kernels()

@@ -87,6 +87,13 @@ pub fn expect_entry(slot: &Slot) {
     slot.expect_entry();
 }
 
+/// The same for a plain launch, which is under way from here on. Its thread has caught up.
+#[inline(always)]
+pub fn expect_launch(slot: &Slot, start_ticks: u64) {
+    stacks::expect(slot);
+    slot.launch_begins(start_ticks);
+}
+
 /// Makes the tables of a new session.
 pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tables> {
     let tables = Tables {

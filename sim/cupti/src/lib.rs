@@ -6,6 +6,7 @@
 
 #![allow(non_snake_case)] // The exported names are CUPTI's.
 
+mod alone;
 mod attribute;
 mod buffers;
 mod delivery;

@@ -1,5 +1,6 @@
 //! The one subscriber and its callbacks on driver functions.
 
+use crate::alone;
 use crate::driver::driver;
 use crate::identity;
 use crate::pointer::OutPtr;
@@ -51,6 +52,7 @@ static NEXT_HANDLE: AtomicU64 = AtomicU64::new(0x5_0001);
 extern "C" fn on_call(event: *const CallEvent) {
     // SAFETY: the driver hands over an event that lives for the call.
     let event = unsafe { &*event };
+    alone::at_call(event.exit);
     let (callback, user_data) = match &state::lock().subscriber {
         Some(Subscriber { callback: Some(callback), user_data, .. }) => (*callback, *user_data),
         _ => return,

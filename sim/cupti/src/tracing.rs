@@ -1,5 +1,6 @@
 //! The activity functions of the C ABI.
 
+use crate::alone;
 use crate::buffers::{self, CompleteBuffer, RequestBuffer};
 use crate::delivery;
 use crate::driver::driver;
@@ -107,7 +108,7 @@ pub extern "C" fn cuptiActivityRegisterCallbacks(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityFlushAll(flag: u32) -> u32 {
-    number(delivery::flush(flag & FORCED != 0))
+    number(alone::flushed(|| delivery::flush(flag & FORCED != 0)))
 }
 
 /// The old form, for one context; buffers are not kept by context.
