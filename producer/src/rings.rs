@@ -357,12 +357,11 @@ impl Rings {
         sums
     }
 
-    /// Which threads are inside of a call of the driver's, and of which.
-    pub fn calls_under_way(&self) -> impl Iterator<Item = (usize, u32)> {
+    /// When the calls began that threads are inside of.
+    pub fn calls_under_way(&self) -> impl Iterator<Item = u32> {
         // SYNC: Acquire pairs with the Release of `Slot::call_ends`: what the call did comes before what the
         // caller does.
-        let calls = self.of_program().map(|ring| ring.in_call.load(Ordering::Acquire)).enumerate();
-        calls.filter(|(_, call)| *call != 0)
+        self.of_program().map(|ring| ring.in_call.load(Ordering::Acquire)).filter(|begun| *begun != 0)
     }
 
     /// All rings that threads of the program's take.

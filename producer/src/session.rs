@@ -57,6 +57,8 @@ pub struct Session {
     pub generation: u32,
     primary: Segment,
     rings: Rings,
+    /// As measured at the session's begin.
+    pub ticks_per_second: u64,
     connection: Connection,
     /// The clock that stamps device records, once there is one.
     device_clock: AtomicPtr<()>,
@@ -227,6 +229,7 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
         generation,
         primary,
         rings,
+        ticks_per_second,
         connection,
         device_clock: AtomicPtr::new(core::ptr::null_mut()),
         epoch: AtomicU32::new(0),
@@ -266,11 +269,10 @@ impl Session {
         self.change_hooks(|state| state.with_held_calls(are_held));
     }
 
-    /// The calls of the driver's that threads are inside of, as [`Slot::call_begins`] was given them, each
-    /// with the number of the thread's ring.
+    /// When the calls of the driver's began that threads are inside of: [`time_of_call`].
     ///
-    /// [`Slot::call_begins`]: crate::thread::Slot::call_begins
-    pub fn calls_under_way(&self) -> impl Iterator<Item = (usize, u32)> {
+    /// [`time_of_call`]: crate::thread::time_of_call
+    pub fn calls_under_way(&self) -> impl Iterator<Item = u32> {
         self.rings.calls_under_way()
     }
 

@@ -238,7 +238,7 @@ impl Slot {
     #[inline(always)]
     pub fn launch_begins(&self, ticks: u64) {
         if let Some(header) = self.header.get() {
-            header.in_call.store(number_of_call(ticks), Ordering::Relaxed);
+            header.in_call.store(time_of_call(ticks), Ordering::Relaxed);
             // SAFETY: as in `emit`.
             prefetch_to_write(unsafe { (*self.ring.get()).assume_init_ref() }.next());
         }
@@ -253,13 +253,13 @@ impl Slot {
         }
     }
 
-    /// Notes that the thread is about to call the driver, and when, so that one call is told from the next;
-    /// false, and nothing is noted, if it has no ring of the session.
+    /// Notes that the thread is about to call the driver, and when; false, and nothing is noted, if it has no
+    /// ring of the session.
     #[inline(always)]
     pub fn call_begins(&self, ticks: u64) -> bool {
         let header = self.header_of_session();
         if let Some(header) = header {
-            header.in_call.store(number_of_call(ticks), Ordering::Relaxed);
+            header.in_call.store(time_of_call(ticks), Ordering::Relaxed);
         }
         header.is_some()
     }
@@ -640,10 +640,11 @@ impl Slot {
     }
 }
 
-/// Never 0, which stands for no call.
+/// A moment as ring headers have it for a call under way: in units of 1024 ticks, and never 0, which stands
+/// for no call.
 #[inline(always)]
-fn number_of_call(ticks: u64) -> u32 {
-    ticks as u32 | 1
+pub fn time_of_call(ticks: u64) -> u32 {
+    (ticks >> 10) as u32 | 1
 }
 
 #[cold]

@@ -116,8 +116,9 @@ pub struct RingHeader {
     /// last call that was marked after it.
     pub window_launches: AtomicU64,
     pub window_latest: AtomicU32,
-    /// Not 0 while the owning thread is inside of a call of the driver's that CUPTI may make records of; then
-    /// a number of that call. Only the process itself reads it.
+    /// When the call of the driver's began that the owning thread is inside of, in units of 1024 ticks, with
+    /// the lowest bit set; 0 for none. Calls that only wait and launches while the session is paused are left
+    /// out. Only the process itself reads it.
     pub in_call: AtomicU32,
     /// Launches that were counted instead of recorded ([`crate::counted`]).
     pub counted_launches: AtomicU64,

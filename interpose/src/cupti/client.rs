@@ -81,7 +81,7 @@ fn asked_mode() -> DeviceTimesMode {
 }
 
 /// The periodic work of the service thread. CUPTI's own flush period returns only full buffers, and a
-/// killed process should lose little, so this flushes at each turn. If the session ended because its
+/// killed process should lose little, so this flushes at most turns. If the session ended because its
 /// collector is gone, CUPTI is left.
 pub fn turn(session: &'static Session) {
     if !session.is_current() {
@@ -98,8 +98,9 @@ pub fn turn(session: &'static Session) {
     if pause::may_flush(session) && is_wanted {
         // Unforced, so that running kernels are not affected. A flush from our own thread is safe as long as
         // hardware tracing (HES) is off, and it is off unless a program asks for it.
-        if returned::is_flush_due() || session.is_flush_asked() {
-            returned::flush(session, root, 0, false);
+        let is_asked = session.is_flush_asked();
+        if returned::is_flush_due() || is_asked {
+            returned::flush(session, root, 0, is_asked);
         }
         records::read_early(root);
         // Buffers may have come back meanwhile.
@@ -121,7 +122,7 @@ fn stop() {
     }
     // A guest continues: our launch callbacks count its windows.
     if !guest::is_present() {
-        leave(root, Root::leave);
+        leave(root, Root::leave_unread);
     }
 }
 

@@ -18,8 +18,9 @@ use super::graph_state::{self, State};
 use super::root::{self, Root};
 use super::{attach, whole_kind};
 
-/// The longest wait of a thread that makes a graph for a moment without a graph launch.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// The longest wait of a thread that makes a graph for a moment without a graph launch. A graph launch may
+/// itself wait for a flush, seldom for more than 40 ms.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// An executable graph is being made for as long as this lives.
 pub struct Making {

@@ -12,7 +12,7 @@ use gputrace_producer::session::{self, Session};
 use gputrace_wire::counter::Counter;
 
 use super::buffers::{self, BUFFERS};
-use super::root::Root;
+use super::root::{Reader, Root};
 use super::{guest, open, records};
 use crate::hook::held_calls;
 
@@ -53,18 +53,23 @@ pub fn is_flush_due() -> bool {
     is_due
 }
 
-/// Flushes CUPTI while no call of the driver's is under way ([`held_calls`]); false if that was put off.
-/// Buffers that come back meanwhile are converted afterwards, so that calls are held for as short a time as
-/// can be.
-pub fn flush(session: &Session, root: &Root, flag: u32, is_last: bool) -> bool {
-    let is_flushed = held_calls::flush_with(session, is_last, || {
-        POSTPONES.store(true, Ordering::Relaxed);
+/// Flushes CUPTI while no call of the driver's is under way ([`held_calls`]). If it `must` not be put off,
+/// that may take 40 ms more. Otherwise buffers that come back meanwhile are converted afterwards, so that
+/// calls are held for as short a time as can be; another client gets its records at once, as ever.
+pub fn flush(session: &Session, root: &Root, flag: u32, must: bool) {
+    let is_flushed = held_calls::flush_with(session, must, || {
+        POSTPONES.store(!must, Ordering::SeqCst);
         root.flush(flag);
         // SYNC: SeqCst: whoever has put a buffer on the list sees this, or `catch_up` sees the buffer.
         POSTPONES.store(false, Ordering::SeqCst);
     });
-    catch_up();
-    is_flushed
+    if !is_flushed {
+        LEFT_OUT.store(LEFT_OUT_MOST, Ordering::Relaxed);
+    }
+    // Without it CUPTI's names of kernels might be unmapped meanwhile.
+    if let Some(_reader) = Reader::new() {
+        catch_up();
+    }
 }
 
 /// Registers our buffer callbacks, if nobody did.

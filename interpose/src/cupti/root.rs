@@ -224,6 +224,11 @@ impl Root {
     pub fn leave(&self) {
         // Unforced, so that running kernels are not affected.
         self.flush(0);
+        self.leave_unread();
+    }
+
+    /// The same, where nobody reads records any more.
+    pub fn leave_unread(&self) {
         self.unsubscribe();
         LEFT_IN.store(self.pid, Ordering::Relaxed);
         LEFT.store(true, Ordering::SeqCst);

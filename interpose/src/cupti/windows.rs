@@ -217,7 +217,7 @@ impl Machine {
             Due::Look => {
                 if FLUSHES.load(Ordering::Relaxed) {
                     // Unforced, so that running kernels are not affected.
-                    returned::flush(session, root, 0, false);
+                    returned::flush(session, root, 0, true);
                     records::read_early(root);
                     returned::catch_up();
                 }

@@ -2,50 +2,46 @@
 //!
 //! CUPTI 13.0 to 13.5 crashes in a thread that launches, copies or fills if another thread flushes it in the
 //! midst of that: a program of eight such threads on four cores lived for some thousand flushes, without
-//! gputrace too (`scripts/bench-cupti-flush`). The tracer flushes 20 times a second. So [`flush_with`] waits
-//! for a moment without a call, for which new ones wait, and puts the flush off if none comes soon.
+//! gputrace too (`scripts/bench-cupti-flush`). The tracer flushes up to 20 times a second. So [`flush_with`]
+//! waits for a moment without a call, for which new ones wait, and puts the flush off if none comes soon.
 //!
-//! A call says in the header of its thread's ring that it is under way, and then reads whether calls are
-//! held, which is part of what every hook reads anyway
-//! ([`HookState`](gputrace_producer::hook_state::HookState)). No locked instruction keeps the store before
-//! the read. Instead [`flush_with`] has all threads pass a barrier, as [`under_way`](super::under_way)
-//! explains.
+//! A call writes into the header of its thread's ring when it began, and then reads whether calls are held,
+//! which is part of what every hook reads anyway ([`HookState`](gputrace_producer::hook_state::HookState)).
+//! No locked instruction keeps the store before the read. Instead [`flush_with`] has all threads pass a
+//! barrier, as [`under_way`](super::under_way) explains.
 //!
-//! Not waited for are calls that only wait for the device, launches of a paused session, of which CUPTI makes
-//! no records, and calls that have not returned for long: they wait in the driver, for space in a stream's
-//! queue.
+//! Not waited for are calls that only wait for the device; launches of a paused session, of which CUPTI makes
+//! no records; calls that have not returned for [`BLOCKED_NS`]: they wait in the driver, for space in a
+//! stream's queue for instance; calls of threads for which there is no ring; and launches by a signal handler
+//! that has interrupted a hook. CUPTI may still crash where one of these goes on in the midst of a flush.
 
-use core::hint::cold_path;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
-use gputrace_producer::session::{self, Session};
-use gputrace_producer::thread::Slot;
+use gputrace_producer::session::Session;
+use gputrace_producer::thread::{self, Slot};
 use gputrace_producer::{clock, fork, system};
+use gputrace_wire::definition::role;
 
 use crate::symbols::entry::Entry;
 
-/// 1 while calls are held. Those that wait sleep on it: if they only let others run, eight of them would keep
-/// the flush itself from running.
-static HELD: AtomicU32 = AtomicU32::new(0);
+/// Odd while calls are held, and another number for each time. Calls that wait sleep on it: if they only let
+/// others run, eight of them would keep the flush itself from running.
+static HOLD: AtomicU32 = AtomicU32::new(0);
 
-/// Calls under way of threads that have no ring (yet).
-static WITHOUT_RING: AtomicU32 = AtomicU32::new(0);
-
-/// The longest wait of a call: a flush takes 0.1 µs a record.
+/// The longest wait of a call. A flush takes 0.1 µs a record, and waits for ever where CUPTI itself hangs.
 const WAIT_MOST_NS: u64 = 500_000_000;
 
-/// How long a flush holds new calls and waits for those under way, before it is put off.
-const HOLD_NS: u64 = 2_000_000;
-/// The same after [`PUT_OFF_MOST`] flushes in a row were put off: records come a quarter of a second late
-/// then.
-const HOLD_LONG_NS: u64 = 20_000_000;
-const PUT_OFF_MOST: u32 = 4;
-static PUT_OFF: AtomicU32 = AtomicU32::new(0);
-/// A call under way for so long waits in the driver. The last flush of a process is made after that time.
+/// How long a flush holds new calls and waits for those under way before it is put off. If one is under way
+/// for longer already, it is put off at once.
+const PATIENCE_NS: u64 = 2_000_000;
+/// A call under way for so long waits in the driver. A flush that is not to be put off waits for so long.
 const BLOCKED_NS: u64 = 40_000_000;
+/// How many flushes in a row are put off at most: records come a quarter of a second late then.
+const PUT_OFF_MOST: u32 = 3;
+static PUT_OFF: AtomicU32 = AtomicU32::new(0);
 
 const STEP_NS: u64 = 5_000;
-/// A store is seen by other cores within a microsecond or two, where there is no barrier to be had.
+/// A store leaves its core within some microseconds, where there is no barrier to be had.
 const STORES_ARE_SEEN_NS: u64 = 50_000;
 
 mod barrier {
@@ -59,34 +55,31 @@ static IS_FLUSHING: AtomicBool = AtomicBool::new(false);
 /// Called before the first call of a session: a forked child inherits its parent's statics, but not its
 /// calls.
 pub fn begin_session() {
-    HELD.store(0, Ordering::Relaxed);
-    WITHOUT_RING.store(0, Ordering::Relaxed);
+    HOLD.store(0, Ordering::Relaxed);
     PUT_OFF.store(0, Ordering::Relaxed);
     BARRIER.store(barrier::UNKNOWN, Ordering::Relaxed);
     IS_FLUSHING.store(false, Ordering::Relaxed);
 }
 
-#[derive(Clone, Copy)]
-enum Noted {
-    InRing,
-    WithoutRing,
-    Not,
-}
-
-/// A call of the driver's is under way for as long as this lives.
-pub struct CallUnderWay<'s> {
-    slot: &'s Slot,
-    noted: Noted,
-}
+/// A call of the driver's is under way for as long as this lives, if it is one that flushes wait for.
+pub struct CallUnderWay<'s>(Option<&'s Slot>);
 
 /// To be called before such a call, inside of the hook. It may wait.
 #[inline(always)]
-pub fn begins<'s>(slot: &'s Slot, entry: &Entry) -> CallUnderWay<'s> {
+pub fn begins<'s>(session: &'static Session, slot: &'s Slot, entry: &Entry) -> CallUnderWay<'s> {
     if entry.only_waits() {
-        return CallUnderWay { slot, noted: Noted::Not };
+        return CallUnderWay(None);
     }
-    let call = CallUnderWay::noted(slot);
-    if are_held() { call.wait() } else { call }
+    let call = note(session, slot);
+    if are_held() { wait(session, slot, call) } else { call }
+}
+
+#[inline(always)]
+fn note<'s>(session: &'static Session, slot: &'s Slot) -> CallUnderWay<'s> {
+    let ticks = clock::now();
+    // The second one for a thread's first call.
+    let is_noted = slot.call_begins(ticks) || slot.attach(session, role::PROGRAM) && slot.call_begins(ticks);
+    CallUnderWay(is_noted.then_some(slot))
 }
 
 /// SYNC: the call must have been noted before the state is read. The fence is for the compiler only; for the
@@ -97,122 +90,108 @@ fn are_held() -> bool {
     fork::of_process().hook_state().holds_calls()
 }
 
-impl<'s> CallUnderWay<'s> {
-    #[inline(always)]
-    fn noted(slot: &'s Slot) -> CallUnderWay<'s> {
-        if slot.call_begins(clock::now()) {
-            return CallUnderWay { slot, noted: Noted::InRing };
+#[cold]
+#[inline(never)]
+fn wait<'s>(session: &'static Session, slot: &'s Slot, mut call: CallUnderWay<'s>) -> CallUnderWay<'s> {
+    let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
+    while are_held() {
+        drop(call);
+        let hold = HOLD.load(Ordering::SeqCst);
+        let left_ns = deadline_ns.saturating_sub(clock::monotonic_ns());
+        if left_ns == 0 {
+            // The flush takes too long. Other calls need not wait as well.
+            release(session, hold);
+            return note(session, slot);
         }
-        cold_path();
-        WITHOUT_RING.fetch_add(1, Ordering::SeqCst);
-        CallUnderWay { slot, noted: Noted::WithoutRing }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait(self) -> CallUnderWay<'s> {
-        let slot = self.slot;
-        let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
-        let mut call = self;
-        while are_held() {
-            drop(call);
-            let left_ns = deadline_ns.saturating_sub(clock::monotonic_ns());
-            if left_ns == 0 {
-                // The flush takes too long. Other calls need not wait as well.
-                session::current().inspect(|session| release(session));
-                return CallUnderWay::noted(slot);
-            }
-            system::wait_while(&HELD, 1, left_ns);
-            call = CallUnderWay::noted(slot);
+        if hold % 2 == 1 {
+            system::wait_while(&HOLD, hold, left_ns);
+        } else {
+            system::yield_now();
         }
-        call
+        call = note(session, slot);
     }
+    call
 }
 
 impl Drop for CallUnderWay<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        match self.noted {
-            Noted::InRing => self.slot.call_ends(),
-            Noted::Not => {}
-            Noted::WithoutRing => _ = WITHOUT_RING.fetch_sub(1, Ordering::Release),
+        if let Some(slot) = self.0 {
+            slot.call_ends();
         }
     }
 }
 
-/// Runs `flush` while no call is under way. False if it was put off, as calls did not return in time. The
-/// last one is not put off.
-pub fn flush_with(session: &Session, is_last: bool, flush: impl FnOnce()) -> bool {
-    if IS_FLUSHING.swap(true, Ordering::Acquire) && !is_last {
+/// Runs `flush` while no call is under way. False if it was put off, as calls did not return in time; not if
+/// it `must` be made.
+pub fn flush_with(session: &Session, must: bool, flush: impl FnOnce()) -> bool {
+    if IS_FLUSHING.swap(true, Ordering::Acquire) && !must {
         // Another thread flushes.
         return false;
     }
-    let hold_ns = match PUT_OFF.load(Ordering::Relaxed) {
-        _ if is_last => BLOCKED_NS,
-        PUT_OFF_MOST.. => HOLD_LONG_NS,
-        _ => HOLD_NS,
-    };
-    note_blocked(session);
+    let must = must || PUT_OFF.load(Ordering::Relaxed) >= PUT_OFF_MOST;
     let has_barrier = has_barrier();
-    HELD.store(1, Ordering::SeqCst);
-    session.hold_calls(true);
-    if !(has_barrier && system::barrier_on_all_threads()) {
-        system::sleep_ns(STORES_ARE_SEEN_NS);
-    }
-    let begun_ns = clock::monotonic_ns();
-    let mut is_quiet = are_none_under_way(session);
-    while !is_quiet && clock::monotonic_ns() - begun_ns < hold_ns {
-        system::sleep_ns(STEP_NS);
-        is_quiet = are_none_under_way(session);
-    }
-    if is_quiet || is_last {
-        PUT_OFF.store(0, Ordering::Relaxed);
-        flush();
-    } else {
-        PUT_OFF.fetch_add(1, Ordering::Relaxed);
-    }
-    release(session);
+    let is_flushed = (must || OldestCall::now(session) != OldestCall::Long) && {
+        let hold = hold(session);
+        if !(has_barrier && system::barrier_on_all_threads()) {
+            system::sleep_ns(STORES_ARE_SEEN_NS);
+        }
+        let until_ns = clock::monotonic_ns() + if must { BLOCKED_NS } else { PATIENCE_NS };
+        let mut is_quiet = OldestCall::now(session) == OldestCall::None;
+        while !is_quiet && clock::monotonic_ns() < until_ns {
+            system::sleep_ns(STEP_NS);
+            is_quiet = OldestCall::now(session) == OldestCall::None;
+        }
+        let is_time = is_quiet || must;
+        if is_time {
+            flush();
+        }
+        release(session, hold);
+        is_time
+    };
+    PUT_OFF.store(if is_flushed { 0 } else { PUT_OFF.load(Ordering::Relaxed) + 1 }, Ordering::Relaxed);
     IS_FLUSHING.store(false, Ordering::Release);
-    is_quiet || is_last
+    is_flushed
 }
 
-fn release(session: &Session) {
-    session.hold_calls(false);
-    HELD.store(0, Ordering::SeqCst);
-    system::wake_all(&HELD);
+fn hold(session: &Session) -> u32 {
+    let hold = (HOLD.load(Ordering::Relaxed) | 1).wrapping_add(2);
+    HOLD.store(hold, Ordering::SeqCst);
+    session.hold_calls(true);
+    hold
 }
 
-/// But for those that are blocked.
-fn are_none_under_way(session: &Session) -> bool {
-    // SYNC: a call that has returned comes before the flush: Acquire pairs with Release in
-    // `CallUnderWay::drop`.
-    WITHOUT_RING.load(Ordering::Acquire) == 0
-        && session.calls_under_way().all(|(ring, call)| {
-            LONG.get(ring).is_some_and(|long| long.blocked.load(Ordering::Relaxed) == call)
-        })
-}
-
-/// What is known of the call of one ring's thread: the one under way at [`SEEN_NS`], and if it was under way
-/// for long by then, that one.
-struct Long {
-    seen: AtomicU32,
-    blocked: AtomicU32,
-}
-/// As many as a session may have rings.
-static LONG: [Long; 1088] = [const { Long { seen: AtomicU32::new(0), blocked: AtomicU32::new(0) } }; 1088];
-static SEEN_NS: AtomicU64 = AtomicU64::new(0);
-
-fn note_blocked(session: &Session) {
-    let now_ns = clock::monotonic_ns();
-    if now_ns - SEEN_NS.load(Ordering::Relaxed) < BLOCKED_NS {
-        return;
+/// Ends that hold, unless it is over.
+fn release(session: &Session, hold: u32) {
+    if HOLD.compare_exchange(hold, hold.wrapping_add(1), Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        session.hold_calls(false);
+        system::wake_all(&HOLD);
     }
-    SEEN_NS.store(now_ns, Ordering::Relaxed);
-    for (ring, call) in session.calls_under_way() {
-        if let Some(long) = LONG.get(ring)
-            && long.seen.swap(call, Ordering::Relaxed) == call
-        {
-            long.blocked.store(call, Ordering::Relaxed);
+}
+
+/// The call under way that began first, but for those that are blocked.
+#[derive(PartialEq, Eq)]
+enum OldestCall {
+    None,
+    Young,
+    /// Under way for longer than [`PATIENCE_NS`].
+    Long,
+}
+
+impl OldestCall {
+    fn now(session: &Session) -> OldestCall {
+        // Read before the calls are, so that the age of one that begins meanwhile is negative: it is short.
+        let now = thread::time_of_call(clock::now());
+        let times = |nanoseconds: u64| {
+            let ticks = u128::from(session.ticks_per_second) * u128::from(nanoseconds) / 1_000_000_000;
+            i64::from(thread::time_of_call(ticks as u64))
+        };
+        let (long, blocked) = (times(PATIENCE_NS), times(BLOCKED_NS));
+        let ages = session.calls_under_way().map(|begun| i64::from(now.wrapping_sub(begun).cast_signed()));
+        match ages.filter(|age| *age < blocked).max() {
+            None => OldestCall::None,
+            Some(age) if age < long => OldestCall::Young,
+            Some(_) => OldestCall::Long,
         }
     }
 }

@@ -18,7 +18,7 @@ use gputrace_wire::call::Detail;
 
 use crate::hook::captures;
 use crate::hook::description::{Context, Description};
-use crate::hook::held_calls;
+use crate::hook::held_calls::{self, CallUnderWay};
 use crate::hook::launch_frame::Frame;
 use crate::hook::pause::{self, At};
 use crate::hook::steps::{self, DriverCall, Hook, WithoutSession};
@@ -50,13 +50,13 @@ pub fn otherwise(entry: &'static Entry, without_session: WithoutSession, launch:
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else { return steps::nested(session, launch) };
         let hook = Hook::begin(session, slot, entry);
-        let under_way = held_calls::begins(slot, entry);
+        let under_way = held_calls::begins(session, slot, entry);
         if hook.state.only_counts_launches()
             && !captures::are_any()
             && slot.is_caught_up()
             && let Some(tables) = tables::of(session)
         {
-            return counted(hook, tables, launch);
+            return counted(hook, tables, launch, under_way);
         }
         let (at, status) = steps::call(hook, launch);
         drop(under_way);
@@ -66,7 +66,8 @@ pub fn otherwise(entry: &'static Entry, without_session: WithoutSession, launch:
 
 /// Enters the guard before a launch, unless any stream is being captured, and runs `begin`, the launch's
 /// first steps. If that returns true, returns the driver's function, and the thread stays inside of the hook.
-/// If it returns false, it must have changed nothing; then null is returned, and the thread is as it was.
+/// If it returns false, it must have changed nothing that another begin does not do again (the count of calls
+/// until the next sample may be one ahead); then null is returned, and the thread is as it was.
 #[inline(always)]
 pub fn begin_inside(entry: &'static Entry, begin: impl FnOnce(&Slot) -> bool) -> *mut c_void {
     let original = entry.original.load(Ordering::Relaxed);
@@ -146,13 +147,19 @@ pub fn not_plain(entry: &'static Entry, launch: impl LaunchCall) -> Status {
 
 /// The steps around a launch that is only counted. It reads no clock, unless its own cost is measured.
 #[inline(always)]
-fn counted(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status {
+fn counted(
+    hook: Hook,
+    tables: &'static Tables,
+    launch: impl LaunchCall,
+    under_way: CallUnderWay<'_>,
+) -> Status {
     let Hook { session, slot, state, clock, is_sampled, .. } = hook;
     slot.expect_count();
     let bucket = tables.bucket_of(slot, pair_of(launch));
     bucket.expect_to_add();
     let start_ticks = clock.now_if(is_sampled);
     let status = launch.call();
+    drop(under_way);
     let end_ticks = clock.now_if(is_sampled);
     if status != SUCCESS {
         cold_path();

@@ -74,8 +74,8 @@ extern "C" fn begin_in_turn(first_ticks: u64) {
     });
 }
 
-/// Called after the launch. Not 0 if it is to be recorded or marked ([`record`]); the thread stays inside of
-/// the hook then.
+/// Called after the launch. Not 0 if it is to be recorded or marked, or calls are held now ([`record`]); the
+/// thread stays inside of the hook then.
 #[unsafe(link_section = ".text.hot.hooks.paused")]
 pub extern "C" fn end(_: Frame, status: Status) -> Status {
     thread::with(|slot| {

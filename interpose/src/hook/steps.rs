@@ -59,7 +59,7 @@ pub fn around(
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else { return nested(session, original) };
         let hook = Hook::begin(session, slot, entry);
-        let under_way = held_calls::begins(slot, entry);
+        let under_way = held_calls::begins(session, slot, entry);
         let (at, status) = call(hook, original);
         drop(under_way);
         finish(hook, at, status, describe);

@@ -182,7 +182,7 @@ fn with_delivery(
             first_end_ns: 0,
             of_graphs: Delivered::default(),
         };
-        // Read before any wait for the ring: the lag is CUPTI's alone.
+        // Read before any wait for the ring, which is not part of the lag.
         let delivered_ns = root.now_ns();
         act(&mut delivery);
         core::mem::take(&mut delivery.of_graphs).add();
