@@ -365,8 +365,8 @@ pub fn yield_now() {
 }
 
 /// Sleeps while the word has that value, at most so long, until [`wake_all`] is called for it. It may also
-/// return for no reason.
-pub fn wait_while(word: &AtomicU32, value: u32, nanoseconds: u64) {
+/// return for no reason. True if that time has passed.
+pub fn wait_while(word: &AtomicU32, value: u32, nanoseconds: u64) -> bool {
     let limit = libc::timespec {
         tv_sec: (nanoseconds / 1_000_000_000) as libc::time_t,
         tv_nsec: (nanoseconds % 1_000_000_000) as libc::c_long,
@@ -374,7 +374,8 @@ pub fn wait_while(word: &AtomicU32, value: u32, nanoseconds: u64) {
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     let (word, limit) = (word.as_ptr().expose_provenance(), (&raw const limit).expose_provenance());
     // SAFETY: the word is a live 32-bit atomic and the limit a live timespec.
-    unsafe { call(libc::SYS_futex, [word, operation as usize, value as usize, limit, 0, 0]) };
+    let result = unsafe { call(libc::SYS_futex, [word, operation as usize, value as usize, limit, 0, 0]) };
+    result == -(libc::ETIMEDOUT as isize)
 }
 
 /// Wakes all threads that sleep in [`wait_while`] for that word.
@@ -537,6 +538,8 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::Ordering;
+
     use super::*;
 
     #[test]
@@ -544,6 +547,21 @@ mod tests {
         // SAFETY: none has preconditions.
         let expected = unsafe { (libc::getpid(), libc::getppid(), libc::gettid(), libc::geteuid()) };
         assert_eq!((getpid(), getppid(), gettid(), geteuid()), expected);
+    }
+
+    #[test]
+    fn wait_says_whether_its_time_has_passed() {
+        let word = AtomicU32::new(1);
+        assert!(wait_while(&word, 1, 1_000_000));
+        assert!(!wait_while(&word, 2, u64::MAX >> 1), "the word has another value");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| wait_while(&word, 1, 60_000_000_000));
+            while !waits.is_finished() {
+                word.store(3, Ordering::SeqCst);
+                wake_all(&word);
+            }
+            assert!(!waits.join().unwrap());
+        });
     }
 
     #[test]

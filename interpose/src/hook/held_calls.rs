@@ -90,23 +90,23 @@ fn are_held() -> bool {
     fork::of_process().hook_state().holds_calls()
 }
 
+/// Reads no clock: the C library's function may be the program's own.
 #[cold]
 #[inline(never)]
 fn wait<'s>(session: &'static Session, slot: &'s Slot, mut call: CallUnderWay<'s>) -> CallUnderWay<'s> {
-    let deadline_ns = clock::monotonic_ns() + WAIT_MOST_NS;
     while are_held() {
         drop(call);
         let hold = HOLD.load(Ordering::SeqCst);
-        let left_ns = deadline_ns.saturating_sub(clock::monotonic_ns());
-        if left_ns == 0 {
-            // The flush takes too long. Other calls need not wait as well.
-            release(session, hold);
-            return note(session, slot);
-        }
-        if hold % 2 == 1 {
-            system::wait_while(&HOLD, hold, left_ns);
-        } else {
+        if hold.is_multiple_of(2) {
+            // It is just over.
             system::yield_now();
+        } else if system::wait_while(&HOLD, hold, WAIT_MOST_NS) {
+            // The flush takes too long. Other calls need not wait as well.
+            if HOLD.compare_exchange(hold, hold.wrapping_add(1), Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                session.hold_calls(false);
+                system::wake_all(&HOLD);
+            }
+            return note(session, slot);
         }
         call = note(session, slot);
     }
@@ -161,12 +161,11 @@ fn hold(session: &Session) -> u32 {
     hold
 }
 
-/// Ends that hold, unless it is over.
+/// Whether or not a call that waited for long has ended the hold already.
 fn release(session: &Session, hold: u32) {
-    if HOLD.compare_exchange(hold, hold.wrapping_add(1), Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-        session.hold_calls(false);
-        system::wake_all(&HOLD);
-    }
+    session.hold_calls(false);
+    HOLD.store(hold.wrapping_add(1), Ordering::SeqCst);
+    system::wake_all(&HOLD);
 }
 
 /// The call under way that began first, but for those that are blocked.
