@@ -66,9 +66,9 @@ const WINDOW: u32 = !0 << WINDOW_SHIFT;
 /// The largest window that the word can hold.
 pub const WINDOW_MAX: u32 = WINDOW >> WINDOW_SHIFT;
 
-/// A launch's hook begins as in a paused session where these bits have this value, and looks at all with
-/// [`HookState::passes_over_launches`] then. The lowest bit is left out: both 2 and 3 say that the session is
-/// paused.
+/// The bits that a launch's hook looks at first. If they equal [`PASSES_OVER_LAUNCHES`], the session may be
+/// paused for this launch, and the hook then asks [`HookState::passes_over_launches`]. The lowest bit is left
+/// out: both 2 and 3 say that the session is paused.
 pub const OF_LAUNCHES: u32 = (RECORDING | COUNTS_LAUNCHES) & !1;
 pub const PASSES_OVER_LAUNCHES: u32 = Recording::Off as u32;
 

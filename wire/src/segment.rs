@@ -116,7 +116,7 @@ pub struct RingHeader {
     /// last call that was marked after it.
     pub window_launches: AtomicU64,
     pub window_latest: AtomicU32,
-    /// When the call of the driver's began that the owning thread is inside of, in units of 1024 ticks, with
+    /// When the driver call that the owning thread is inside of began, in units of 1024 ticks, with
     /// the lowest bit set; 0 for none. Calls that only wait and launches while the session is paused are left
     /// out. Only the process itself reads it.
     pub in_call: AtomicU32,

@@ -39,13 +39,13 @@ static POSTPONES: AtomicBool = AtomicBool::new(false);
 
 /// Whether a buffer has come back without a flush since the last turn of the service thread.
 static HAS_COME: AtomicBool = AtomicBool::new(false);
-/// Flushes in a row that were left out for that.
+/// How many flushes in a row were left out because [`HAS_COME`] was set.
 static LEFT_OUT: AtomicU32 = AtomicU32::new(0);
 const LEFT_OUT_MOST: u32 = 3;
 
-/// Whether this turn of the service thread is to flush. A program that launches so much that buffers fill
-/// between two turns needs fewer flushes, each of which holds its calls; records of it come a fifth of a
-/// second late at most.
+/// Whether this turn of the service thread is to flush. If the program launches so much that buffers fill and
+/// come back between two turns, up to [`LEFT_OUT_MOST`] turns in a row leave the flush out, since each flush
+/// holds the program's calls. Records then come a fifth of a second late at most.
 pub fn is_flush_due() -> bool {
     let is_due =
         !HAS_COME.swap(false, Ordering::Relaxed) || LEFT_OUT.load(Ordering::Relaxed) >= LEFT_OUT_MOST;
@@ -53,9 +53,9 @@ pub fn is_flush_due() -> bool {
     is_due
 }
 
-/// Flushes CUPTI while no call of the driver's is under way ([`held_calls`]). If it `must` not be put off,
-/// that may take 40 ms more. Otherwise buffers that come back meanwhile are converted afterwards, so that
-/// calls are held for as short a time as can be; another client gets its records at once, as ever.
+/// Flushes CUPTI when no call of the driver's is under way ([`held_calls`]). With `must` the flush is never
+/// put off, but waits up to 40 ms for such a moment. Without it, buffers that come back during the flush are
+/// converted after it, so that calls are held only briefly; another client gets its records at once.
 pub fn flush(session: &Session, root: &Root, flag: u32, must: bool) {
     let is_flushed = held_calls::flush_with(session, must, || {
         POSTPONES.store(!must, Ordering::SeqCst);

@@ -1,19 +1,22 @@
 //! Holds calls of the driver's while CUPTI is flushed, so that none is under way then.
 //!
 //! CUPTI 13.0 to 13.5 crashes in a thread that launches, copies or fills if another thread flushes it in the
-//! midst of that: a program of eight such threads on four cores lived for some thousand flushes, without
+//! midst of that: a program of eight such threads on four cores crashed after some thousand flushes, without
 //! gputrace too (`scripts/bench-cupti-flush`). The tracer flushes up to 20 times a second. So [`flush_with`]
-//! waits for a moment without a call, for which new ones wait, and puts the flush off if none comes soon.
+//! makes new calls wait until no call is under way, flushes then, and puts the flush off if that takes too
+//! long.
 //!
 //! A call writes into the header of its thread's ring when it began, and then reads whether calls are held,
 //! which is part of what every hook reads anyway ([`HookState`](gputrace_producer::hook_state::HookState)).
 //! No locked instruction keeps the store before the read. Instead [`flush_with`] has all threads pass a
 //! barrier, as [`under_way`](super::under_way) explains.
 //!
-//! Not waited for are calls that only wait for the device; launches of a paused session, of which CUPTI makes
-//! no records; calls that have not returned for [`BLOCKED_NS`]: they wait in the driver, for space in a
-//! stream's queue for instance; calls of threads for which there is no ring; and launches by a signal handler
-//! that has interrupted a hook. CUPTI may still crash where one of these goes on in the midst of a flush.
+//! None of these is waited for; CUPTI may still crash where one of the last three goes on during a flush:
+//! - calls that only wait for the device, and launches of a paused session: CUPTI makes no records of either;
+//! - calls that have not returned for [`BLOCKED_NS`], and so are blocked in the driver, for instance as a
+//!   stream's queue is full;
+//! - calls of threads for which there is no ring;
+//! - launches by a signal handler that has interrupted a hook.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
@@ -28,28 +31,24 @@ use crate::symbols::entry::Entry;
 /// others run, eight of them would keep the flush itself from running.
 static HOLD: AtomicU32 = AtomicU32::new(0);
 
-/// The longest wait of a call. A flush takes 0.1 µs a record, and waits for ever where CUPTI itself hangs.
+/// The longest time that a call is held. A flush takes some 0.1 µs a record, so far less; but if CUPTI hangs
+/// in one, the program must not hang with it.
 const WAIT_MOST_NS: u64 = 500_000_000;
 
 /// How long a flush holds new calls and waits for those under way before it is put off. If one is under way
 /// for longer already, it is put off at once.
 const PATIENCE_NS: u64 = 2_000_000;
-/// A call under way for so long waits in the driver. A flush that is not to be put off waits for so long.
+/// A call that has been under way for this long is taken to be blocked in the driver, and is not waited for.
+/// It is also how long a flush that must be made waits for calls.
 const BLOCKED_NS: u64 = 40_000_000;
 /// How many flushes in a row are put off at most: records come a quarter of a second late then.
 const PUT_OFF_MOST: u32 = 3;
 static PUT_OFF: AtomicU32 = AtomicU32::new(0);
 
 const STEP_NS: u64 = 5_000;
-/// A store leaves its core within some microseconds, where there is no barrier to be had.
+/// How long to sleep where there is no barrier: other cores see a store within some microseconds.
 const STORES_ARE_SEEN_NS: u64 = 50_000;
 
-mod barrier {
-    pub const UNKNOWN: u32 = 0;
-    pub const THERE: u32 = 1;
-    pub const MISSING: u32 = 2;
-}
-static BARRIER: AtomicU32 = AtomicU32::new(barrier::UNKNOWN);
 static IS_FLUSHING: AtomicBool = AtomicBool::new(false);
 
 /// Called before the first call of a session: a forked child inherits its parent's statics, but not its
@@ -57,7 +56,6 @@ static IS_FLUSHING: AtomicBool = AtomicBool::new(false);
 pub fn begin_session() {
     HOLD.store(0, Ordering::Relaxed);
     PUT_OFF.store(0, Ordering::Relaxed);
-    BARRIER.store(barrier::UNKNOWN, Ordering::Relaxed);
     IS_FLUSHING.store(false, Ordering::Relaxed);
 }
 
@@ -90,7 +88,8 @@ fn are_held() -> bool {
     fork::of_process().hook_state().holds_calls()
 }
 
-/// Reads no clock: the C library's function may be the program's own.
+/// Does not ask the C library for the time, as the program may have replaced that function; the futex says
+/// when [`WAIT_MOST_NS`] have passed.
 #[cold]
 #[inline(never)]
 fn wait<'s>(session: &'static Session, slot: &'s Slot, mut call: CallUnderWay<'s>) -> CallUnderWay<'s> {
@@ -122,15 +121,17 @@ impl Drop for CallUnderWay<'_> {
     }
 }
 
-/// Runs `flush` while no call is under way. False if it was put off, as calls did not return in time; not if
-/// it `must` be made.
+/// Runs `flush` at a moment when no call is under way. False if it was not run, because calls did not return
+/// in time, or because another thread flushes. With `must` it always runs: after [`BLOCKED_NS`] at most, even
+/// if calls are still under way.
 pub fn flush_with(session: &Session, must: bool, flush: impl FnOnce()) -> bool {
     if IS_FLUSHING.swap(true, Ordering::Acquire) && !must {
         // Another thread flushes.
         return false;
     }
     let must = must || PUT_OFF.load(Ordering::Relaxed) >= PUT_OFF_MOST;
-    let has_barrier = has_barrier();
+    // Before calls are held: the first time it takes milliseconds.
+    let has_barrier = system::register_barrier();
     let is_flushed = (must || OldestCall::now(session) != OldestCall::Long) && {
         let hold = hold(session);
         if !(has_barrier && system::barrier_on_all_threads()) {
@@ -161,7 +162,7 @@ fn hold(session: &Session) -> u32 {
     hold
 }
 
-/// Whether or not a call that waited for long has ended the hold already.
+/// Ends the hold, whether or not a call that waited for too long has ended it already.
 fn release(session: &Session, hold: u32) {
     session.hold_calls(false);
     HOLD.store(hold.wrapping_add(1), Ordering::SeqCst);
@@ -179,14 +180,13 @@ enum OldestCall {
 
 impl OldestCall {
     fn now(session: &Session) -> OldestCall {
-        // Read before the calls are, so that the age of one that begins meanwhile is negative: it is short.
         let now = thread::time_of_call(clock::now());
         let times = |nanoseconds: u64| {
             let ticks = u128::from(session.ticks_per_second) * u128::from(nanoseconds) / 1_000_000_000;
-            i64::from(thread::time_of_call(ticks as u64))
+            thread::time_of_call(ticks as u64)
         };
         let (long, blocked) = (times(PATIENCE_NS), times(BLOCKED_NS));
-        let ages = session.calls_under_way().map(|begun| i64::from(now.wrapping_sub(begun).cast_signed()));
+        let ages = session.calls_under_way().map(|begun| age(now, begun));
         match ages.filter(|age| *age < blocked).max() {
             None => OldestCall::None,
             Some(age) if age < long => OldestCall::Young,
@@ -195,13 +195,28 @@ impl OldestCall {
     }
 }
 
-/// Whether there is a barrier for all threads. Registered at the first flush: that takes milliseconds.
-fn has_barrier() -> bool {
-    let found = match BARRIER.load(Ordering::Relaxed) {
-        barrier::UNKNOWN if system::register_barrier() => barrier::THERE,
-        barrier::UNKNOWN => barrier::MISSING,
-        known => known,
-    };
-    BARRIER.store(found, Ordering::Relaxed);
-    found == barrier::THERE
+/// How old a call is, 0 for one that began after `now` was read. These times go round in a quarter of an hour
+/// or more.
+fn age(now: u32, begun: u32) -> u32 {
+    const LATER_MOST: u32 = 1 << 20;
+    match now.wrapping_sub(begun) {
+        later if later > u32::MAX - LATER_MOST => 0,
+        age => age,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_have_an_age_however_long_ago_they_began() {
+        let second = thread::time_of_call(3_000_000_000);
+        for now in [second, 1, u32::MAX] {
+            for seconds in [0, 1, 60, 800, 1400] {
+                assert_eq!(age(now, now.wrapping_sub(seconds * second)), seconds * second);
+            }
+            assert_eq!(age(now, now.wrapping_add(7)), 0, "it began after that");
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! With `GPUTRACE_SIM_FLUSHES_ALONE=on` the process ends by SIGABRT if a call that CUPTI calls back at is
-//! under way during a flush. CUPTI 13.0 to 13.5 may crash then, sometimes; this always.
+//! With `GPUTRACE_SIM_FLUSHES_ALONE=on` the process aborts (SIGABRT) if a flush overlaps with a driver call
+//! for which CUPTI makes callbacks. The real CUPTI 13.0 to 13.5 crashes only sometimes in that case.
 
 use gputrace_sim::settings::settings;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 static CALLS: AtomicI32 = AtomicI32::new(0);
 static IS_FLUSHED: AtomicBool = AtomicBool::new(false);
 
-/// Long enough that a program that calls all the time does so within it.
+/// Added to each flush, so that a program that calls all the time would make a call during it.
 const LONGER: Duration = Duration::from_micros(500);
 
 /// A call begins (0) or ends (1).

@@ -1,7 +1,8 @@
 // Flushes CUPTI while threads launch, copy and fill, without gputrace: cupti_flush LIBRARY HOW THREADS SECONDS
-//   HOW  - nobody flushes, f a thread does every 3 ms, h the same while no call is under way, for which new ones wait, p CUPTI itself by its
-//        flush period of 3 ms; with b behind it each thread has buffers of its own, with g it replays a graph too
-// Prints how many calls, flushes and records there were, and the µs of a flush (mean/most). A crash is CUPTI's.
+//   HOW  - nobody flushes, f a thread does every 3 ms, h the same while no call is under way, for which new ones
+//        wait, p CUPTI itself by its flush period of 3 ms; with b behind it each thread has buffers of its own,
+//        with g it replays a graph too
+// Prints how many calls, flushes and records there were, and the us of a flush (mean/most). A crash is CUPTI's.
 #include <cupti.h>
 #include <cuda.h>
 #include <cuda_runtime.h>
