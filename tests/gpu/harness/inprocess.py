@@ -6,6 +6,7 @@ as they are. A block of at least 5 steps and 100 ms is measured in each state, n
 
 import contextlib
 import json
+import math
 import os
 import random
 import select
@@ -90,7 +91,7 @@ class Program:
             raise Failed(said)
 
     def block(self, state, steps, ms):
-        """Measures at least so many steps and ms: (steps, ns, each step's ns, each step's processor time)."""
+        """Measures at least so many steps and ms: (steps, ns, each step's ns, and of two kinds of samples of the processor's speed each step's mean ns if there are any)."""
         self.say(f"measure {steps} {ms} {state}")
         word, done, ns, *each = self.line().split()
         assert word == "BLOCK"
@@ -187,7 +188,8 @@ def measure(gputrace, command, options, states, switches, seed, scratch, serial,
             had, has = has, recorder(state, states[state])
             if had != has:
                 time.sleep(leads[0] if has else leads[1])
-            blocks.append((round(time.monotonic() - begin, 3), state, *traced.block(state, *block), round(took_s, 4)))
+            done, ns, steps, *speeds = traced.block(state, *block)
+            blocks.append((round(time.monotonic() - begin, 3), state, done, ns, steps, round(took_s, 4), speeds))
     except (Failed, OSError, ValueError, KeyError) as error:
         wrong = f"after {len(blocks)} switches: {error}"
     code = traced.end()
@@ -211,41 +213,34 @@ def quartile(times):
     return times[before] * (1 - part) + times[min(before + 1, len(times) - 1)] * part
 
 
-def summarize(name, states, processes):
-    """The figures of a workload, by state: of the lower quartiles of the blocks, to the base and to the client; and to the base of their
-    means, and of the lower quartiles of the thread's processor time."""
-    def effects(column, of_block, base=BASE):
-        # The processor time of a step may be less than its clock's tick.
-        return paired.pooled([paired.of_process([(block[1], max(1, of_block(block[column]))) for block in blocks], base) for blocks in processes])
+def speeds(block):
+    """Of a block's samples of the processor's speed the mean logarithm, for either kind; nothing where the program takes none."""
+    return [statistics.fmean(map(math.log, steps)) for steps in block[6]]
 
-    found, means = effects(4, quartile), effects(4, statistics.fmean)
-    # C programs of older runs have no processor times.
-    threads = effects(5, quartile) if all(len(block) == 7 for blocks in processes for block in blocks) else {}
+
+def summarize(name, states, processes):
+    """The figures of a workload, by state: of the geometric means of the blocks' steps to the base and to the client, and of their lower
+    quartiles to the base. And of what the second kind of samples has that the first one does not explain, which a state should not change."""
+    def effects(of_block, samples=speeds, base=BASE):
+        return paired.pooled([paired.of_process([(block[1], of_block(block), samples(block)) for block in blocks], base) for blocks in processes])
+
+    def mean(block):
+        return statistics.geometric_mean(block[4])
+
     every = [block for blocks in processes for block in blocks]
-    to_client = effects(4, quartile, CLIENT) if any(block[1] == CLIENT for block in every) else {}
-    base = sorted(quartile(block[4]) for block in every if block[1] == BASE)
+    found, quartiles = effects(mean), effects(lambda block: quartile(block[4]))
+    to_client = effects(mean, base=CLIENT) if any(block[1] == CLIENT for block in every) else {}
+    samples = effects(lambda block: math.exp(speeds(block)[1]), lambda block: speeds(block)[:1]) if every and all(len(block[6]) == 2 for block in every) else {}
+    base = sorted(mean(block) for block in every if block[1] == BASE)
     rows = []
     for state in states:
         of_state = [block for block in every if block[1] == state]
-        figures = {"workload": name, "state": state, "blocks": len(of_state), "steps": sum(block[2] for block in of_state), "client": to_client.get(state), "mean": means.get(state), "thread": threads.get(state)}
+        figures = {"workload": name, "state": state, "blocks": len(of_state), "steps": sum(block[2] for block in of_state)}
+        figures |= {"client": to_client.get(state), "quartile": quartiles.get(state), "samples": samples.get(state)}
         if state == BASE and base:
             figures["step_us"] = base[len(base) // 2] / 1e3
         rows.append({**figures, **found.get(state, {})})
     return rows
-
-
-def without_hurried(blocks):
-    """A process's blocks. Those that began within LEAD_ON_S after a client's records followed the session's, or
-    the other way round, have no state, so that they are not compared."""
-    found, had, changed_s = [], None, -LEAD_ON_S
-    for end_s, state, steps, ns, *rest in blocks:
-        has, begin_s = recorder(state, {**STATES, **PROFILED}.get(state)), end_s - ns / 1e9
-        if had and has and had != has:
-            changed_s = begin_s
-        is_hurried = has and begin_s - changed_s < LEAD_ON_S
-        found.append((end_s, None if is_hurried else state, steps, ns, *rest))
-        had = has
-    return found
 
 
 def pool(files):
@@ -257,8 +252,7 @@ def pool(files):
             known = states.setdefault(row["workload"], [])
             known += [row["state"]] * (row["state"] not in known)
         for workload, processes in run["blocks"].items():
-            # Older runs waited only where nobody had recorded before.
-            blocks.setdefault(workload, []).extend(processes if run.get("waits_between_recorders") else map(without_hurried, processes))
+            blocks.setdefault(workload, []).extend(processes)
     return [row for workload, processes in blocks.items() for row in summarize(workload, states[workload], processes)]
 
 
@@ -267,12 +261,12 @@ def effect(found):
 
 
 def markdown(rows):
-    lines = ["| workload | state | to paused, 95 % | to the client, 95 % | by the mean step | CPU time of the thread | µs a step | blocks | steps |", "|---|---|---|---|---|---|---:|---:|---:|"]
+    lines = ["| workload | state | to paused, 95 % | to the client, 95 % | by the lower quartile | samples | µs a step | blocks | steps |", "|---|---|---|---|---|---|---:|---:|---:|"]
     base_us = {row["workload"]: row.get("step_us") for row in rows if row["state"] == BASE}
     for row in rows:
         us = base_us.get(row["workload"])
         if "ratio" in row:
-            cells = [effect(row), *(effect(row[column]) if row[column] else "" for column in ("client", "mean", "thread")), f"{us * (row['ratio'] - 1):+.1f}" if us else ""]
+            cells = [effect(row), *(effect(row[column]) if row[column] else "" for column in ("client", "quartile", "samples")), f"{us * (row['ratio'] - 1):+.1f}" if us else ""]
         else:
             cells = ["1", "", "1", "1", f"{us:.1f}"] if row["state"] == BASE and us else ["not measured", "", "", "", ""]
         lines.append(f"| {row['workload']} | {row['state']} | {' | '.join(cells)} | {row['blocks']:,} | {row['steps']:,} |")

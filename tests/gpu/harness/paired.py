@@ -6,6 +6,9 @@ difference of two neighbouring blocks is the difference of their states' effects
 the base, are fitted to these differences by least squares, with weights that bound what outliers count for (Huber). The
 standard error comes from leaving out one of 20 stretches of the process at a time (jackknife), which allows
 for noise that neighbours share.
+
+Where a block comes with samples of how quick the processor was in it (tests/gpu/programs/speed.py), its noise is in proportion to the differences of their logarithms
+too, by factors that are fitted with the effects. The samples must not depend on the state.
 """
 
 import math
@@ -32,26 +35,32 @@ def solve(matrix, right):
 
 
 def fit(differences, states):
-    """Each state's effect, from (from, to, difference). The base may be one of these two, but is not in
+    """Each state's effect, from (from, to, difference, differences of samples). The base may be one of these two, but is not in
     `states`: its effect is 0. None if effects cannot be distinguished."""
     place = {state: at for at, state in enumerate(states)}
-    weights, effects = [1.0] * len(differences), None
+    known = [of_difference(place, *one) for one in differences]
+    weights, found = [1.0] * len(differences), None
+    size = len(states) + (len(differences[0][3]) if differences else 0)
     for _ in range(12):
-        matrix, right = [[0.0] * len(states) for _ in states], [0.0] * len(states)
-        for weight, (before, after, value) in zip(weights, differences):
-            signs = [(place[state], sign) for state, sign in ((before, -1), (after, 1)) if state in place]
-            for row, sign in signs:
-                right[row] += weight * sign * value
-                for column, other in signs:
-                    matrix[row][column] += weight * sign * other
-        effects = solve(matrix, right)
-        if effects is None:
+        matrix, right = [[0.0] * size for _ in range(size)], [0.0] * size
+        for weight, terms, (_, _, value, _) in zip(weights, known, differences):
+            for row, factor in terms:
+                right[row] += weight * factor * value
+                for column, other in terms:
+                    matrix[row][column] += weight * factor * other
+        found = solve(matrix, right)
+        if found is None:
             return None
-        known = dict(zip(states, effects))
-        rest = [abs(value - known.get(after, 0.0) + known.get(before, 0.0)) for before, after, value in differences]
+        rest = [abs(value - sum(found[at] * factor for at, factor in terms)) for terms, (_, _, value, _) in zip(known, differences)]
         scale = max(1e-12, 1.4826 * statistics.median(rest))
         weights = [min(1.0, HUBER * scale / max(one, 1e-15)) for one in rest]
-    return dict(zip(states, effects))
+    return dict(zip(states, found))
+
+
+def of_difference(place, before, after, _, samples):
+    """What a difference consists of: (number of the unknown, its factor)."""
+    effects = [(place[state], sign) for state, sign in ((before, -1.0), (after, 1.0)) if state in place]
+    return effects + [(len(place) + at, difference) for at, difference in enumerate(samples)]
 
 
 def jackknife(left_out):
@@ -61,10 +70,11 @@ def jackknife(left_out):
 
 
 def of_process(blocks, base):
-    """By state: (effect, standard error), from (state, time a step) in the order of time. A block whose state is None is in no difference."""
-    states = sorted({state for state, _ in blocks} - {base, None})
-    logs = [(state, math.log(time)) for state, time in blocks]
-    differences = [(one, other, after - before) for (one, before), (other, after) in zip(logs, logs[1:]) if None not in (one, other)]
+    """By state: (effect, standard error), from (state, time a step) or (state, time a step, logarithms of samples) in the order of time."""
+    states = sorted({state for state, *_ in blocks} - {base})
+    logs = [(state, math.log(time), more[0] if more else ()) for state, time, *more in blocks]
+    differences = [(one, other, after - before, [late - early for early, late in zip(samples, later)])
+                   for (one, before, samples), (other, after, later) in zip(logs, logs[1:])]
     whole = fit(differences, states)
     if whole is None:
         return {}

@@ -3,7 +3,8 @@
 It prints READY once it is warm. Between two steps it looks for a line on stdin:
 
     measure STEPS MS STATE   two more steps, then at least so many steps and ms. It prints: BLOCK STEPS NS, then each
-                             step's time in ns, and each step's processor time of this thread, with commas
+                             step's time in ns, with commas, without that of the samples of the processor's speed in it
+                             (speed.py), and their geometric means, of either work a list
     profiler on|off          begins or ends torch.profiler, and prints DONE
     client on|off LIBRARY    begins or ends a CUPTI client (tests/gpu/cupti_client.c), and prints DONE or its error
     client on:TEXT LIBRARY   the same with settings, as cupti_client_set takes them
@@ -21,6 +22,7 @@ import sys
 import time
 
 import hook_tables
+from speed import Speed
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("workload", choices=["small", "graph", "gpu", "llama", "tiny"])
@@ -31,12 +33,13 @@ options = arguments.parse_args()
 state = ""
 
 
-def of_torch_bench():
+def of_torch_bench(between=None):
     import torch
     import torch_bench
 
     make, warm_up, _ = torch_bench.WORKLOADS[options.workload]
-    call = make()
+    # In a step that waits for the device, samples would take no time of it.
+    call = make(between=between) if between and options.workload == "small" else make()
 
     def step():
         for _ in range(options.replays):
@@ -46,7 +49,7 @@ def of_torch_bench():
     return step, warm_up
 
 
-def llama():
+def llama(between=None):
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -55,6 +58,9 @@ def llama():
     config = LlamaConfig(vocab_size=512, hidden_size=256, intermediate_size=512, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=4,
                          max_position_embeddings=128, attn_implementation="eager", bos_token_id=1, eos_token_id=None, pad_token_id=0)
     model = LlamaForCausalLM(config).eval().to("cuda")
+    if between:
+        for layer in model.model.layers:
+            layer.register_forward_pre_hook(lambda *_: between())
     prompt = torch.arange(2, 18).unsqueeze(0).to("cuda")
     mask = torch.ones_like(prompt)
 
@@ -66,7 +72,7 @@ def llama():
     return step, 5
 
 
-def tiny():
+def tiny(between):
     cuda = ctypes.CDLL("libcuda.so.1")
     cuda.cuLaunchKernel.argtypes = [ctypes.c_void_p] + [ctypes.c_uint] * 7 + [ctypes.c_void_p] * 3
     device, context, module, function = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
@@ -78,6 +84,7 @@ def tiny():
     begin = time.monotonic()
 
     def step():
+        between()
         until = time.perf_counter() + 2e-3 * (1 + options.drift * (time.monotonic() - begin)) * (1 + (float(share) if state == where else 0))
         for _ in range(5):
             assert cuda.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, None, None, None) == 0
@@ -112,7 +119,8 @@ def client(word, library):
 
 def main():
     global state
-    step, warm_up = {"llama": llama, "tiny": tiny}.get(options.workload, of_torch_bench)()
+    speed = Speed()
+    step, warm_up = {"llama": llama, "tiny": tiny}.get(options.workload, of_torch_bench)(between=speed.sample)
     for _ in range(warm_up):
         step()
     print("READY", flush=True)
@@ -143,13 +151,14 @@ def main():
         else:
             _, steps, ms, state = line.split(" ", 3)
             step(), step()
-            walls, threads = [time.perf_counter_ns()], [time.thread_time_ns()]
-            while len(walls) <= int(steps) or walls[-1] - walls[0] < int(ms) * 1_000_000:
+            begin, measured = time.perf_counter_ns(), []
+            while len(measured) < int(steps) or time.perf_counter_ns() - begin < int(ms) * 1_000_000:
+                speed.begin()
+                from_ns = time.perf_counter_ns()
                 step()
-                walls.append(time.perf_counter_ns())
-                threads.append(time.thread_time_ns())
-            of_steps = (",".join(str(after - before) for before, after in zip(times, times[1:])) for times in (walls, threads))
-            print(f"BLOCK {len(walls) - 1} {walls[-1] - walls[0]}", *of_steps, flush=True)
+                measured.append((time.perf_counter_ns() - from_ns - speed.ns, *speed.means()))
+            columns = (",".join(map(str, column)) for column in zip(*measured))
+            print(f"BLOCK {len(measured)} {time.perf_counter_ns() - begin}", *columns, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <dlfcn.h>
 #include <poll.h>
 #include <vector>
@@ -17,12 +16,6 @@ static void step() {
 }
 
 static long long now_ns() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-static long long thread_ns() {
-  timespec used;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  return used.tv_sec * 1000000000LL + used.tv_nsec;
-}
 
 static void print_steps(const std::vector<long long> &times) {
   for (size_t at = 1; at < times.size(); at++) printf(at > 1 ? ",%lld" : " %lld", times[at] - times[at - 1]);
@@ -64,15 +57,13 @@ int main() {
     long steps = 0, ms = 0;
     if (sscanf(line, "measure %ld %ld", &steps, &ms) != 2) return 2;
     step(), step();
-    std::vector<long long> times = {now_ns()}, used = {thread_ns()};
+    std::vector<long long> times = {now_ns()};
     while ((long)times.size() <= steps || times.back() - times.front() < ms * 1000000) {
       step();
       times.push_back(now_ns());
-      used.push_back(thread_ns());
     }
     printf("BLOCK %zu %lld", times.size() - 1, times.back() - times.front());
     print_steps(times);
-    print_steps(used);
     putchar('\n');
     fflush(stdout);
   }

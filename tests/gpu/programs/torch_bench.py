@@ -43,19 +43,29 @@ class Turns:
             self.wait()
 
 
-def training(width, layers, batch, length, foreach):
+def training(width, layers, batch, length, foreach, between=None):
+    """Steps of training. `between` is called in the midst of them, on the thread that is at work: before each layer, also of the backward pass, and before its
+    share of the optimizer."""
     with torch.device("cuda"):
         layer = nn.TransformerEncoderLayer(width, 8, 4 * width, batch_first=True, dropout=0.0)
         model = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, foreach=foreach)
+    parts = model.layers if between else [model]
+    optimizers = [torch.optim.AdamW(part.parameters(), 1e-4, foreach=foreach) for part in parts]
+    for part in parts if between else ():
+        part.register_forward_pre_hook(lambda *_: between())
+        part.register_forward_hook(lambda _, __, out: out.register_hook(lambda _: between()) and None)
     x = torch.randn(batch, length, width, device="cuda")
 
     def step():
-        optimizer.zero_grad(set_to_none=True)
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = model(x).float().pow(2).mean()
         loss.backward()
-        optimizer.step()
+        for optimizer in optimizers:
+            if between:
+                between()
+            optimizer.step()
 
     return step
 
@@ -105,7 +115,7 @@ def blocks():
 WORKLOADS = {
     "launches": (launches, 5, 20),
     "blocks": (blocks, 5, 20),
-    "small": (lambda: training(128, 4, 8, 64, False), 10, 20),
+    "small": (lambda **more: training(128, 4, 8, 64, False, **more), 10, 20),
     "graph": (graph_replay, 20, 100),
     "gpu": (lambda: training(2048, 8, 16, 1024, True), 3, 2),
 }

@@ -1,0 +1,59 @@
+"""How quick the processor is at the moment, by two small pieces of work that a program does in the midst of its steps, on the thread that makes them.
+
+A virtual machine's processor may share its core with others', which halves its speed for some milliseconds or seconds. Measured beside the steps, that
+can be told from what is looked for (tests/gpu/harness/paired.py). Therefore the samples must not depend on that: what they need is in the core's caches
+before the clock is read. Of samples whose memory is not, recording makes some 3 % slower ones, since it uses the caches too.
+"""
+
+import json
+import math
+import re
+import time
+
+TURNS = 1_000
+DATA = {"values": [1.5, 2, "three", None, True] * 4, "names": {f"name{number}": number for number in range(20)}}
+PATTERN = re.compile(r"(\w+)-(\d+)|([a-f]+)")
+TEXT = "alpha-12 beta-7 face gamma-99 " * 6
+
+
+def loop():
+    """A few instructions, over and over."""
+    total = 0
+    for turn in range(TURNS):
+        total += turn & 7
+    return total
+
+
+def calls():
+    """Many instructions, more than the first level of the caches holds."""
+    text = json.dumps(DATA)
+    json.loads(text)
+    PATTERN.findall(TEXT)
+    sorted(TEXT.split(), key=len)
+    text.encode().hex().replace("7", "x").upper()
+
+
+class Speed:
+    def __init__(self):
+        self.begin()
+
+    def begin(self):
+        """Begins a step: how many samples it has, what they took, and for either work the sum of the logarithms of its ns."""
+        self.samples, self.ns, self.sums = 0, 0, [0.0, 0.0]
+
+    def sample(self):
+        begin = time.perf_counter_ns()
+        loop()
+        after_loop = time.perf_counter_ns()
+        calls()
+        before_calls = time.perf_counter_ns()
+        calls()
+        end = time.perf_counter_ns()
+        self.samples += 1
+        for at, ns in enumerate((after_loop - begin, end - before_calls)):
+            self.sums[at] += math.log(ns)
+        self.ns += time.perf_counter_ns() - begin
+
+    def means(self):
+        """Of either work the geometric mean of the step's samples, in ns; nothing if there is none."""
+        return [round(math.exp(total / self.samples)) for total in self.sums if self.samples]
