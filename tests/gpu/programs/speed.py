@@ -2,7 +2,7 @@
 
 A virtual machine's processor may share its core with others', which halves its speed for some milliseconds or seconds. Measured beside the steps, that
 can be told from what is looked for (tests/gpu/harness/paired.py). Therefore the samples must not depend on that: what they need is in the core's caches
-before the clock is read. Of samples whose memory is not, recording makes some 3 % slower ones, since it uses the caches too.
+before the clock is read. Work whose memory is not takes 2 to 3 % longer while device times are recorded, by CUPTI alone too.
 """
 
 import json
