@@ -152,8 +152,9 @@ fn rank_that_the_others_wait_for() {
     let script = [0, 1, 2].map(run).concat() + "wait";
     let report = run_command("/bin/sh").arg("-c").arg(script).succeed().report();
     let list = report["findings"]["list"].as_array().unwrap();
-    let found = &list[0];
-    assert_eq!(found["rule"], "slow_rank", "{list:#?}");
+    // On a busy machine what the ranks' host code takes may come before it.
+    let found = list.iter().find(|finding| finding["rule"] == "slow_rank");
+    let found = found.unwrap_or_else(|| panic!("{list:#?}"));
     let title = found["title"].as_str().unwrap();
     assert!(title.starts_with("The process of rank 1 is the one that others wait for"), "{title}");
     assert!(title.ends_with("take 5.00 ms, those of the others 90.0 ms on average"), "{title}");

@@ -43,22 +43,19 @@ fn planted_cost_of_one_state_is_found_in_spite_of_a_drift() {
     let shown = &ended.stdout;
     // Options are part of the workload's name, so that runs with others are not pooled with this one.
     let name = "tiny --simulate --plant full=0.2 --drift 0.01";
-    assert!(
-        ["1.1", "1.2"].iter().any(|from| shown.contains(&format!("| {name} | full | {from}"))),
-        "{shown}"
-    );
+    assert!(shown.contains(&format!("| {name} | full | 1.")), "{shown}");
     let written = std::fs::read_to_string(folder.join("in-process.json")).unwrap();
     let written: Value = serde_json::from_str(&written).unwrap();
     assert_eq!(written["blocks"][name][0].as_array().unwrap().len(), 60);
     let figures = written["figures"].as_array().unwrap();
     assert_eq!(figures.len(), 7 + usize::from(has_gcc), "{figures:#?}");
     for state in figures.iter().filter(|state| state["state"] != "paused") {
-        assert!(state["quartile"]["ratio"].is_number() && state["samples"]["ratio"].is_number(), "{state}");
-        let ratio = state["ratio"].as_f64().unwrap();
-        let [low, high] = ["low", "high"].map(|end| state[end].as_f64().unwrap());
+        assert!(state["same_speed"]["ratio"].is_number() && state["samples"]["ratio"].is_number(), "{state}");
+        // Other tests run beside this one, which the lower quartile of a block's steps has least of.
+        let [ratio, low, high] =
+            ["ratio", "low", "high"].map(|name| state["quartile"][name].as_f64().unwrap());
         assert!(low <= ratio && ratio <= high, "{state}");
         match state["state"] == "full" {
-            // Other tests run beside this one: what they take is in the intervals.
             true => assert!((1.12..1.28).contains(&ratio) && low > 1.0, "{state}"),
             false => assert!((0.95..1.05).contains(&ratio) || (low < 1.0 && high > 1.0), "{state}"),
         }

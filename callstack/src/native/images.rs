@@ -251,7 +251,14 @@ impl Images {
         let (path, buffer) = unsafe { (&mut *self.work.path.get(), &mut *self.work.maps.get()) };
         if let Some(answer) = surroundings::find_object(address) {
             let object = answer?;
-            let image = elf::read(memory, object.start).filter(|image| image.end > address)?;
+            // Where the segments of an object leave gaps between them, as those of programs that lld has
+            // linked may, the loader says the bounds of one segment. The headers are then where the object
+            // was loaded.
+            let loaded_at = memory.word(object.link_map, 0);
+            let headers = [Some(object.start), loaded_at].into_iter().flatten();
+            let image = headers
+                .filter_map(|start| elf::read(memory, start))
+                .find(|image| (image.start..image.end).contains(&address))?;
             let length = said_path(memory, object.link_map, path)?;
             let is_whole = path.first() == Some(&b'/') || !path.get(..length)?.contains(&b'/');
             if is_whole && length > 0 {

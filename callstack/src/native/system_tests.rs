@@ -7,8 +7,9 @@ use core::hint::black_box;
 use super::bounds::tests::learn_in_a_thread;
 use super::frames::{Expected, FrameBuffer, Native, NativeFrame};
 use super::last_walk::{LastNativeWalk, NativeStart};
+use super::pages::PAGE;
 use super::rule::OWN;
-use super::surroundings;
+use super::surroundings::{self, Object};
 use super::walk::{End, FRAMES_MAX};
 use crate::python::code::Define;
 use crate::read_word::ReadWord;
@@ -21,7 +22,7 @@ unsafe extern "C" {
         size: usize,
         order: unsafe extern "C" fn(*const c_void, *const c_void) -> c_int,
     );
-    fn _dl_find_object(address: *mut c_void, result: *mut c_void) -> c_int;
+    fn _dl_find_object(address: *mut c_void, result: *mut Object) -> c_int;
 }
 
 /// Keeps the biases of defined images: ids are 1, 2, ….
@@ -214,13 +215,27 @@ fn chains() {
     });
 }
 
+/// Says the bounds of the page of an address, as the loader says those of its segment where an object's
+/// segments leave gaps between them.
+unsafe extern "C" fn find_page(address: *mut c_void, result: *mut Object) -> c_int {
+    // SAFETY: the caller's arguments are those of the C library's function.
+    let status = unsafe { _dl_find_object(address, result) };
+    // SAFETY: the caller's value, which no other thread has.
+    let object = unsafe { &mut *result };
+    object.start = address as u64 & !(PAGE - 1);
+    object.end = object.start + PAGE;
+    status
+}
+
 #[test]
 fn frames_are_those_of_the_system_unwinder() {
     chains();
-    // The same with the loader's own answers.
-    // SAFETY: the C library's function of that name.
-    unsafe { surroundings::set_find_object(_dl_find_object as *mut c_void) };
-    std::thread::spawn(chains).join().unwrap();
+    // The same with the loader's own answers, and with those of a loader that sees gaps everywhere.
+    for find in [_dl_find_object as *mut c_void, find_page as *mut c_void] {
+        // SAFETY: the C library's function of that name, or one that answers alike.
+        unsafe { surroundings::set_find_object(find) };
+        std::thread::spawn(chains).join().unwrap();
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 """The overhead measurement inside one traced program: its session is switched between states while the program makes steps.
 
 The program (tests/gpu/programs/in_process.py says how one talks) makes steps all the time, also during a switch, so that clocks and caches stay
-as they are. A block of at least 5 steps and 100 ms is measured in each state, no more, since the machine's speed wanders within a second; the next state is drawn at random from the others.
+as they are. A block of at least 5 steps and 100 ms is measured in each state, and then the next state is drawn at random from the others.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import shutil
 import socket
 import statistics
 import subprocess
+import sys
 import time
 
 from . import paired
@@ -50,7 +51,7 @@ def command(python, programs, workload, empty, more, has_client):
         states = {state: settings for state, settings in states.items() if state != UNTRACED}
     if workload == "empty":
         return [empty] if empty else None, states
-    script = [python, programs / "in_process.py"]
+    script = [python, programs / "in_process.py", "--samples"]
     if workload == "profiler":
         return [*script, "small", *more], PROFILED
     return [*script, workload, *more], states
@@ -170,8 +171,8 @@ def recorder(state, settings):
 
 
 def measure(gputrace, command, options, states, switches, seed, scratch, serial, until, client=None, block=(STEPS_MIN, BLOCK_MS), settling_s=0, keep=None, leads=(0, 0), cores=()):
-    """One process, on these processors if there are any: its blocks, each of at least so many (steps, ms), as (seconds, state, steps, ns, each step's ns, each step's processor time, seconds that
-    the switch took), and what was wrong. Nothing is measured in the first `settling_s`, nor for so many seconds after records of device times went on and off
+    """One process, on these processors if there are any: its blocks, each of at least so many (steps, ms), as (seconds, state, steps, ns, each step's ns, seconds that the switch took,
+    of each kind of samples each step's mean), and what was wrong. Nothing is measured in the first `settling_s`, nor for so many seconds after records of device times went on and off
 (`leads`); `keep` gets the session's report."""
     draw = random.Random(seed)
     traced, blocks, wrong, begin, state = InProcess(gputrace, command, options, scratch, serial, client, cores), [], None, time.monotonic(), None
@@ -188,8 +189,8 @@ def measure(gputrace, command, options, states, switches, seed, scratch, serial,
             had, has = has, recorder(state, states[state])
             if had != has:
                 time.sleep(leads[0] if has else leads[1])
-            done, ns, steps, *speeds = traced.block(state, *block)
-            blocks.append((round(time.monotonic() - begin, 3), state, done, ns, steps, round(took_s, 4), speeds))
+            done, ns, steps, *samples = traced.block(state, *block)
+            blocks.append((round(time.monotonic() - begin, 3), state, done, ns, steps, round(took_s, 4), samples))
     except (Failed, OSError, ValueError, KeyError) as error:
         wrong = f"after {len(blocks)} switches: {error}"
     code = traced.end()
@@ -218,25 +219,39 @@ def speeds(block):
     return [statistics.fmean(map(math.log, steps)) for steps in block[6]]
 
 
-def summarize(name, states, processes):
-    """The figures of a workload, by state: of the geometric means of the blocks' steps to the base and to the client, and of their lower
-    quartiles to the base. And of what the second kind of samples has that the first one does not explain, which a state should not change."""
-    def effects(of_block, samples=speeds, base=BASE):
-        return paired.pooled([paired.of_process([(block[1], of_block(block), samples(block)) for block in blocks], base) for blocks in processes])
+def mean(block):
+    return statistics.geometric_mean(block[4])
 
-    def mean(block):
-        return statistics.geometric_mean(block[4])
+
+def lower_quartile(block):
+    return quartile(block[4])
+
+
+def mean_sample(block):
+    return math.exp(statistics.fmean(speeds(block)))
+
+
+# What a row has besides: a figure of each block, relative to which state, and whether at the same speed of the processor.
+COLUMNS = {"client": (mean, CLIENT, False), "quartile": (lower_quartile, BASE, False), "same_speed": (mean, BASE, True), "client_same_speed": (mean, CLIENT, True), "samples": (mean_sample, BASE, False)}
+OF_SAMPLES = {"same_speed", "client_same_speed", "samples"}
+
+
+def summarize(name, states, processes):
+    """The figures of a workload, by state: of the geometric means of the blocks' steps, to the base and to the client, also at the same speed of the
+    processor; of the steps' lower quartiles; and of the samples of that speed: what a state changes of them is missing at the same speed."""
+    def effects(figure, base, is_same_speed):
+        return paired.pooled([paired.of_process([(block[1], figure(block), speeds(block) if is_same_speed else ()) for block in blocks], base) for blocks in processes])
 
     every = [block for blocks in processes for block in blocks]
-    found, quartiles = effects(mean), effects(lambda block: quartile(block[4]))
-    to_client = effects(mean, base=CLIENT) if any(block[1] == CLIENT for block in every) else {}
-    samples = effects(lambda block: math.exp(speeds(block)[1]), lambda block: speeds(block)[:1]) if every and all(len(block[6]) == 2 for block in every) else {}
+    has_client, has_samples = any(block[1] == CLIENT for block in every), all(block[6] for block in every)
+    found = effects(mean, BASE, False)
+    others = {column: effects(*of) for column, of in COLUMNS.items() if (has_client or of[1] != CLIENT) and (has_samples or column not in OF_SAMPLES)}
     base = sorted(mean(block) for block in every if block[1] == BASE)
     rows = []
     for state in states:
         of_state = [block for block in every if block[1] == state]
         figures = {"workload": name, "state": state, "blocks": len(of_state), "steps": sum(block[2] for block in of_state)}
-        figures |= {"client": to_client.get(state), "quartile": quartiles.get(state), "samples": samples.get(state)}
+        figures |= {column: others.get(column, {}).get(state) for column in COLUMNS}
         if state == BASE and base:
             figures["step_us"] = base[len(base) // 2] / 1e3
         rows.append({**figures, **found.get(state, {})})
@@ -248,6 +263,8 @@ def pool(files):
     blocks, states = {}, {}
     for file in files:
         run = json.loads(file.read_text(encoding="utf-8"))
+        if any(len(block) != 7 or isinstance(block[6], float) for processes in run["blocks"].values() for blocks in processes for block in blocks):
+            sys.exit(f"{file}: of an older version of this script, whose figures were others; take that version's --pool")
         for row in run["figures"]:
             known = states.setdefault(row["workload"], [])
             known += [row["state"]] * (row["state"] not in known)
@@ -261,13 +278,13 @@ def effect(found):
 
 
 def markdown(rows):
-    lines = ["| workload | state | to paused, 95 % | to the client, 95 % | by the lower quartile | samples | µs a step | blocks | steps |", "|---|---|---|---|---|---|---:|---:|---:|"]
+    lines = ["| workload | state | to paused, 95 % | to the client | by the lower quartile, to paused | at the same speed: to paused | to the client | the samples | µs a step | blocks | steps |", "|---|---|---|---|---|---|---|---|---:|---:|---:|"]
     base_us = {row["workload"]: row.get("step_us") for row in rows if row["state"] == BASE}
     for row in rows:
         us = base_us.get(row["workload"])
         if "ratio" in row:
-            cells = [effect(row), *(effect(row[column]) if row[column] else "" for column in ("client", "quartile", "samples")), f"{us * (row['ratio'] - 1):+.1f}" if us else ""]
+            cells = [effect(row), *(effect(row[column]) if row[column] else "" for column in COLUMNS), f"{us * (row['ratio'] - 1):+.1f}" if us else ""]
         else:
-            cells = ["1", "", "1", "1", f"{us:.1f}"] if row["state"] == BASE and us else ["not measured", "", "", "", ""]
+            cells = ["1", *[""] * len(COLUMNS), f"{us:.1f}"] if row["state"] == BASE and us else ["not measured", *[""] * len(COLUMNS), ""]
         lines.append(f"| {row['workload']} | {row['state']} | {' | '.join(cells)} | {row['blocks']:,} | {row['steps']:,} |")
     return "\n".join(lines)

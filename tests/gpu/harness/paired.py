@@ -8,15 +8,19 @@ standard error comes from leaving out one of 20 stretches of the process at a ti
 for noise that neighbours share.
 
 Where a block comes with samples of how quick the processor was in it (tests/gpu/programs/speed.py), its noise is in proportion to the differences of their logarithms
-too, by factors that are fitted with the effects. The samples must not depend on the state.
+too, by factors that are fitted with the effects. What a state changes of the samples is then missing from its effect.
 """
 
 import math
 import statistics
 
 STRETCHES = 20
-T_STRETCHES = 2.093  # The 97.5 % quantile of Student's t with 19 degrees of freedom.
+# The 97.5 % quantiles of Student's t, with 1, 2, … degrees of freedom; with more than these the last one.
+T = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093]
+T_STRETCHES = T[STRETCHES - 2]
 HUBER = 1.345
+# With fewer, a fit may be exact by chance, and then has no error.
+DIFFERENCES_LEAST = 2 * STRETCHES
 
 
 def solve(matrix, right):
@@ -70,11 +74,13 @@ def jackknife(left_out):
 
 
 def of_process(blocks, base):
-    """By state: (effect, standard error), from (state, time a step) or (state, time a step, logarithms of samples) in the order of time."""
+    """By state: (effect, standard error), from (state, time a step) or (state, time a step, logarithms of samples) in the order of time. Nothing of few blocks."""
     states = sorted({state for state, *_ in blocks} - {base})
     logs = [(state, math.log(time), more[0] if more else ()) for state, time, *more in blocks]
     differences = [(one, other, after - before, [late - early for early, late in zip(samples, later)])
                    for (one, before, samples), (other, after, later) in zip(logs, logs[1:])]
+    if len(differences) < DIFFERENCES_LEAST:
+        return {}
     whole = fit(differences, states)
     if whole is None:
         return {}
@@ -89,11 +95,13 @@ def of_process(blocks, base):
 def weighted(each):
     """Of processes' (figure, half of its 95 % interval, which is T_STRETCHES standard errors): the mean,
     weighted by 1 / half², and half of its own 95 % interval. Where processes differ by more than their
-    intervals explain, that is widened by Birge's ratio."""
+    intervals explain, that is widened by Birge's ratio, and by the quantile for so many processes: of two
+    that differ little is known."""
     weights = [1 / half**2 for _, half in each]
     mean = sum(weight * figure for weight, (figure, _) in zip(weights, each)) / sum(weights)
     excess = math.sqrt(sum(weight * (figure - mean) ** 2 for weight, (figure, _) in zip(weights, each)) / max(1, len(each) - 1))
-    return mean, math.sqrt(1 / sum(weights)) * max(1.0, T_STRETCHES * excess)
+    quantile = T[min(max(1, len(each) - 1), len(T)) - 1]
+    return mean, math.sqrt(1 / sum(weights)) * max(1.0, quantile * excess)
 
 
 def pooled(processes):

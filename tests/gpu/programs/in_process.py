@@ -3,8 +3,8 @@
 It prints READY once it is warm. Between two steps it looks for a line on stdin:
 
     measure STEPS MS STATE   two more steps, then at least so many steps and ms. It prints: BLOCK STEPS NS, then each
-                             step's time in ns, with commas, without that of the samples of the processor's speed in it
-                             (speed.py), and their geometric means, of either work a list
+                             step's time in ns, with commas, and with --samples, of either kind of samples (speed.py)
+                             each step's mean in ns; what they took is not in a step's time
     profiler on|off          begins or ends torch.profiler, and prints DONE
     client on|off LIBRARY    begins or ends a CUPTI client (tests/gpu/cupti_client.c), and prints DONE or its error
     client on:TEXT LIBRARY   the same with settings, as cupti_client_set takes them
@@ -29,6 +29,7 @@ arguments.add_argument("workload", choices=["small", "graph", "gpu", "llama", "t
 arguments.add_argument("--plant", default="=0")
 arguments.add_argument("--drift", type=float, default=0.0)
 arguments.add_argument("--replays", type=int, default=1)
+arguments.add_argument("--samples", action="store_true", help="take samples of the processor's speed in the midst of steps, in small, llama and tiny")
 options = arguments.parse_args()
 state = ""
 
@@ -38,7 +39,7 @@ def of_torch_bench(between=None):
     import torch_bench
 
     make, warm_up, _ = torch_bench.WORKLOADS[options.workload]
-    # In a step that waits for the device, samples would take no time of it.
+    # The others' steps wait for the device, which works on meanwhile.
     call = make(between=between) if between and options.workload == "small" else make()
 
     def step():
@@ -84,7 +85,8 @@ def tiny(between):
     begin = time.monotonic()
 
     def step():
-        between()
+        if between:
+            between()
         until = time.perf_counter() + 2e-3 * (1 + options.drift * (time.monotonic() - begin)) * (1 + (float(share) if state == where else 0))
         for _ in range(5):
             assert cuda.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, None, None, None) == 0
@@ -120,7 +122,7 @@ def client(word, library):
 def main():
     global state
     speed = Speed()
-    step, warm_up = {"llama": llama, "tiny": tiny}.get(options.workload, of_torch_bench)(between=speed.sample)
+    step, warm_up = {"llama": llama, "tiny": tiny}.get(options.workload, of_torch_bench)(between=speed.sample if options.samples else None)
     for _ in range(warm_up):
         step()
     print("READY", flush=True)

@@ -1,8 +1,8 @@
 """How quick the processor is at the moment, by two small pieces of work that a program does in the midst of its steps, on the thread that makes them.
 
 A virtual machine's processor may share its core with others', which halves its speed for some milliseconds or seconds. Measured beside the steps, that
-can be told from what is looked for (tests/gpu/harness/paired.py). Therefore the samples must not depend on that: what they need is in the core's caches
-before the clock is read. Work whose memory is not takes 2 to 3 % longer while device times are recorded, by CUPTI alone too.
+can be told from what is looked for (tests/gpu/harness/paired.py). Therefore the samples should not depend on that: what they need is little, or in the
+core's caches before the clock is read. Work whose memory is not takes 2 to 3 % longer while device times are recorded, by CUPTI alone too.
 """
 
 import json
