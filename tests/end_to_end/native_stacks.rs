@@ -83,6 +83,19 @@ fn chain(options: &[&str]) -> (Traced, Folder) {
     (run_with(&NATIVE, &program).succeed(), folder)
 }
 
+/// The loader says the bounds of one segment then, which begins without the image's headers.
+#[test]
+fn program_whose_segments_leave_a_gap_has_its_frames() {
+    let names = |options: &[&str]| {
+        let (traced, _folder) = chain(options);
+        let stacks = stacks(&traced.read("flame.folded"));
+        stacks.iter().map(|stack| functions(stack, &CHAIN).join(" ")).collect::<Vec<_>>()
+    };
+    let whole = names(&[]);
+    assert_eq!(whole.len(), 5, "{whole:#?}");
+    assert_eq!(names(&["-Wl,--section-start=.data=0x1000000"]), whole);
+}
+
 #[test]
 fn calls_have_their_lines_and_inlined_functions() {
     let (traced, _folder) = chain(&["-g"]);
