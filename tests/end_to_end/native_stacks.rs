@@ -94,6 +94,7 @@ fn program_whose_segments_leave_a_gap_has_its_frames() {
     let whole = names(&[]);
     assert_eq!(whole.len(), 5, "{whole:#?}");
     assert_eq!(names(&["-Wl,--section-start=.data=0x1000000"]), whole);
+    assert_eq!(names(&["-no-pie", "-Wl,--section-start=.data=0x1000000"]), whole);
 }
 
 #[test]

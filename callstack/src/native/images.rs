@@ -27,7 +27,7 @@ const TRIES: u32 = 20_000;
 /// The number of pages that one table look-up usually copies: those of the search, and an entry's.
 const PAGES: usize = 16;
 const PATH_MAX: usize = 4096;
-/// How often `/proc/self/maps` is read in a session, where the loader gives no answers.
+/// How often at most a session reads `/proc/self/maps` for an image that the loader does not lead to.
 const MAPS_MAX: u32 = 4096;
 const FIELDS: usize = field::MODIFIED_NS + 1;
 
@@ -251,23 +251,25 @@ impl Images {
         let (path, buffer) = unsafe { (&mut *self.work.path.get(), &mut *self.work.maps.get()) };
         if let Some(answer) = surroundings::find_object(address) {
             let object = answer?;
-            // Where the segments of an object leave gaps between them, as those of programs that lld has
-            // linked may, the loader says the bounds of one segment. The headers are then where the object
-            // was loaded.
-            let loaded_at = memory.word(object.link_map, 0);
-            let headers = [Some(object.start), loaded_at].into_iter().flatten();
-            let image = headers
-                .filter_map(|start| elf::read(memory, start))
-                .find(|image| (image.start..image.end).contains(&address))?;
-            let length = said_path(memory, object.link_map, path)?;
-            let is_whole = path.first() == Some(&b'/') || !path.get(..length)?.contains(&b'/');
-            if is_whole && length > 0 {
-                return Some(Found { image, path: path.get(..length)? });
+            // Where an object's segments leave gaps between them, the loader says the bounds of one
+            // segment, as it does for many programs that lld has linked. The headers are then at the load
+            // address (`l_addr`), which is added to the file's addresses; if it is 0, the kernel's list
+            // below says where they are.
+            let load_address = memory.word(object.link_map, 0);
+            let image = [Some(object.start), load_address].into_iter().flatten().find_map(|start| {
+                elf::read(memory, start).filter(|image| (image.start..image.end).contains(&address))
+            });
+            if let Some(image) = image {
+                let length = said_path(memory, object.link_map, path)?;
+                let is_whole = path.first() == Some(&b'/') || !path.get(..length)?.contains(&b'/');
+                if is_whole && length > 0 {
+                    return Some(Found { image, path: path.get(..length)? });
+                }
+                // The loader has no name for the program itself. Its names of others may be relative to a
+                // folder that the program has left.
+                let path = maps::image_at(address, buffer).map_or(&b""[..], |(_, path)| path);
+                return Some(Found { image, path });
             }
-            // The loader has no name for the program itself. Its other names may be relative to a folder
-            // that the program has left.
-            let path = maps::image_at(address, buffer).map_or(&b""[..], |(_, path)| path);
-            return Some(Found { image, path });
         }
         if self.maps_read.fetch_add(1, Ordering::Relaxed) >= MAPS_MAX {
             return None;

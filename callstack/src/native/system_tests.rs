@@ -215,8 +215,7 @@ fn chains() {
     });
 }
 
-/// Says the bounds of the page of an address, as the loader says those of its segment where an object's
-/// segments leave gaps between them.
+/// Says the bounds of the address's page, as the loader says those of its segment in an object with gaps.
 unsafe extern "C" fn find_page(address: *mut c_void, result: *mut Object) -> c_int {
     // SAFETY: the caller's arguments are those of the C library's function.
     let status = unsafe { _dl_find_object(address, result) };
@@ -230,9 +229,9 @@ unsafe extern "C" fn find_page(address: *mut c_void, result: *mut Object) -> c_i
 #[test]
 fn frames_are_those_of_the_system_unwinder() {
     chains();
-    // The same with the loader's own answers, and with those of a loader that sees gaps everywhere.
+    // That was without the loader's answers. With them, and with those of a loader that sees gaps everywhere:
     for find in [_dl_find_object as *mut c_void, find_page as *mut c_void] {
-        // SAFETY: the C library's function of that name, or one that answers alike.
+        // SAFETY: the C library's function of that name, or one of its type that calls it.
         unsafe { surroundings::set_find_object(find) };
         std::thread::spawn(chains).join().unwrap();
     }
