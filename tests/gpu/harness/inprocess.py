@@ -1,6 +1,6 @@
 """The overhead measurement inside one traced program: its session is switched between states while the program makes steps.
 
-The program (tests/gpu/programs/in_process.py says how one talks) makes steps all the time, also during a switch, so that clocks and caches stay
+The program (tests/gpu/programs/in_process.py says how to talk to it) makes steps all the time, also during a switch, so that clocks and caches stay
 as they are. A block of at least 5 steps and 100 ms is measured in each state, and then the next state is drawn at random from the others.
 """
 
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from . import paired
+from . import figures, paired
 
 BASE, CLIENT, PROFILER, UNTRACED = "paused", "CUPTI client", "torch.profiler", "hooks taken out"
 OFF = {"device-times": "off", "stacks": "off", "torch-ops": "off"}
@@ -171,16 +171,16 @@ def recorder(state, settings):
 
 
 def measure(gputrace, command, options, states, switches, seed, scratch, serial, until, client=None, block=(STEPS_MIN, BLOCK_MS), settling_s=0, keep=None, leads=(0, 0), cores=()):
-    """One process, on these processors if there are any: its blocks, each of at least so many (steps, ms), as (seconds, state, steps, ns, each step's ns, seconds that the switch took,
-    of each kind of samples each step's mean), and what was wrong. Nothing is measured in the first `settling_s`, nor for so many seconds after records of device times went on and off
-(`leads`); `keep` gets the session's report."""
+    """One process, on these processors if there are any: its blocks, each of at least so many (steps, ms), and what was wrong. A block is (seconds, state, steps, ns, each
+    step's ns, seconds that the switch took, of each kind of samples each step's mean). Nothing is measured in the first `settling_s`, nor in the `leads`: seconds after
+    device times went on, and off. `keep` gets the session's report."""
     draw = random.Random(seed)
     traced, blocks, wrong, begin, state = InProcess(gputrace, command, options, scratch, serial, client, cores), [], None, time.monotonic(), None
     try:
         if traced.line(180) != "READY":
             raise Failed("the program did not begin with READY")
         time.sleep(settling_s)
-        has = None
+        has = "session"
         while len(blocks) < switches and time.monotonic() < until:
             state = draw.choice([other for other in states if other != state])
             from_s = time.monotonic()
@@ -208,14 +208,11 @@ def measure(gputrace, command, options, states, switches, seed, scratch, serial,
 
 def quartile(times):
     """The lower quartile: what else runs on the machine makes some steps slower, and none faster."""
-    times = sorted(times)
-    at = (len(times) - 1) / 4
-    before, part = int(at), at % 1
-    return times[before] * (1 - part) + times[min(before + 1, len(times) - 1)] * part
+    return figures.quartiles(times)[0]
 
 
 def speeds(block):
-    """Of a block's samples of the processor's speed the mean logarithm, for either kind; nothing where the program takes none."""
+    """The mean logarithm of either kind of a block's samples of speed; empty if the program takes none."""
     return [statistics.fmean(map(math.log, steps)) for steps in block[6]]
 
 
@@ -238,7 +235,7 @@ OF_SAMPLES = {"same_speed", "client_same_speed", "samples"}
 
 def summarize(name, states, processes):
     """The figures of a workload, by state: of the geometric means of the blocks' steps, to the base and to the client, also at the same speed of the
-    processor; of the steps' lower quartiles; and of the samples of that speed: what a state changes of them is missing at the same speed."""
+    processor; of the steps' lower quartiles; and of the samples of that speed: where a state slows these, that part is missing at the same speed."""
     def effects(figure, base, is_same_speed):
         return paired.pooled([paired.of_process([(block[1], figure(block), speeds(block) if is_same_speed else ()) for block in blocks], base) for blocks in processes])
 
@@ -250,11 +247,11 @@ def summarize(name, states, processes):
     rows = []
     for state in states:
         of_state = [block for block in every if block[1] == state]
-        figures = {"workload": name, "state": state, "blocks": len(of_state), "steps": sum(block[2] for block in of_state)}
-        figures |= {column: others.get(column, {}).get(state) for column in COLUMNS}
+        row = {"workload": name, "state": state, "blocks": len(of_state), "steps": sum(block[2] for block in of_state)}
+        row |= {column: others.get(column, {}).get(state) for column in COLUMNS}
         if state == BASE and base:
-            figures["step_us"] = base[len(base) // 2] / 1e3
-        rows.append({**figures, **found.get(state, {})})
+            row["step_us"] = base[len(base) // 2] / 1e3
+        rows.append({**row, **found.get(state, {})})
     return rows
 
 
@@ -263,7 +260,8 @@ def pool(files):
     blocks, states = {}, {}
     for file in files:
         run = json.loads(file.read_text(encoding="utf-8"))
-        if any(len(block) != 7 or isinstance(block[6], float) for processes in run["blocks"].values() for blocks in processes for block in blocks):
+        # Those ended with the seconds that the switch took.
+        if any(isinstance(block[6], float) for processes in run["blocks"].values() for process in processes for block in process):
             sys.exit(f"{file}: of an older version of this script, whose figures were others; take that version's --pool")
         for row in run["figures"]:
             known = states.setdefault(row["workload"], [])

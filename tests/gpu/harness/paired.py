@@ -7,20 +7,30 @@ the base, are fitted to these differences by least squares, with weights that bo
 standard error comes from leaving out one of 20 stretches of the process at a time (jackknife), which allows
 for noise that neighbours share.
 
-Where a block comes with samples of how quick the processor was in it (tests/gpu/programs/speed.py), its noise is in proportion to the differences of their logarithms
-too, by factors that are fitted with the effects. What a state changes of the samples is then missing from its effect.
+Where blocks come with samples of the processor's speed (tests/gpu/programs/speed.py), a difference of blocks also has the differences of the samples' logarithms, times factors
+that are fitted with the effects. Where a state slows the samples too, that part is missing from its effect.
 """
 
 import math
 import statistics
 
 STRETCHES = 20
-# The 97.5 % quantiles of Student's t, with 1, 2, … degrees of freedom; with more than these the last one.
-T = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093]
-T_STRETCHES = T[STRETCHES - 2]
 HUBER = 1.345
 # With fewer, a fit may be exact by chance, and then has no error.
 DIFFERENCES_LEAST = 2 * STRETCHES
+
+
+def student(freedom):
+    """The 97.5 % quantile of Student's t with so many degrees of freedom."""
+    few = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
+    if freedom <= len(few):
+        return few[freedom - 1]
+    # The first terms of its series about the normal distribution's.
+    normal = 1.96
+    return normal + (normal**3 + normal) / (4 * freedom) + (5 * normal**5 + 16 * normal**3 + 3 * normal) / (96 * freedom**2)
+
+
+T_STRETCHES = student(STRETCHES - 1)
 
 
 def solve(matrix, right):
@@ -39,7 +49,7 @@ def solve(matrix, right):
 
 
 def fit(differences, states):
-    """Each state's effect, from (from, to, difference, differences of samples). The base may be one of these two, but is not in
+    """Each state's effect, from (from, to, difference, differences of samples). Either state may be the base, which is not in
     `states`: its effect is 0. None if effects cannot be distinguished."""
     place = {state: at for at, state in enumerate(states)}
     known = [of_difference(place, *one) for one in differences]
@@ -58,6 +68,7 @@ def fit(differences, states):
         rest = [abs(value - sum(found[at] * factor for at, factor in terms)) for terms, (_, _, value, _) in zip(known, differences)]
         scale = max(1e-12, 1.4826 * statistics.median(rest))
         weights = [min(1.0, HUBER * scale / max(one, 1e-15)) for one in rest]
+    # The samples' factors come behind the effects.
     return dict(zip(states, found))
 
 
@@ -74,7 +85,7 @@ def jackknife(left_out):
 
 
 def of_process(blocks, base):
-    """By state: (effect, standard error), from (state, time a step) or (state, time a step, logarithms of samples) in the order of time. Nothing of few blocks."""
+    """By state: (effect, standard error), from (state, time a step) or (state, time a step, logarithms of samples) in the order of time. Empty if blocks are few."""
     states = sorted({state for state, *_ in blocks} - {base})
     logs = [(state, math.log(time), more[0] if more else ()) for state, time, *more in blocks]
     differences = [(one, other, after - before, [late - early for early, late in zip(samples, later)])
@@ -95,13 +106,12 @@ def of_process(blocks, base):
 def weighted(each):
     """Of processes' (figure, half of its 95 % interval, which is T_STRETCHES standard errors): the mean,
     weighted by 1 / half², and half of its own 95 % interval. Where processes differ by more than their
-    intervals explain, that is widened by Birge's ratio, and by the quantile for so many processes: of two
-    that differ little is known."""
+    intervals explain, it is widened by Birge's ratio and by Student's quantile, since two processes that
+    differ say little."""
     weights = [1 / half**2 for _, half in each]
     mean = sum(weight * figure for weight, (figure, _) in zip(weights, each)) / sum(weights)
     excess = math.sqrt(sum(weight * (figure - mean) ** 2 for weight, (figure, _) in zip(weights, each)) / max(1, len(each) - 1))
-    quantile = T[min(max(1, len(each) - 1), len(T)) - 1]
-    return mean, math.sqrt(1 / sum(weights)) * max(1.0, quantile * excess)
+    return mean, math.sqrt(1 / sum(weights)) * max(1.0, student(max(1, len(each) - 1)) * excess)
 
 
 def pooled(processes):

@@ -4,7 +4,7 @@
 
 The noise is like that of two programs on two H200 machines with shared processors, step by step: the steps of a block differ by some 5 %, a few are much longer,
 but whole blocks differ by 15 % (standard deviation), and neighbours' logarithms correlate by 0.7. It is
-somewhat harder than theirs, whose speed stays the same for longer. The logarithm of a block's samples follows its level but for some 4 %, as in the launch-bound step.
+somewhat harder than theirs, whose speed stays the same for longer. Samples follow a block's speed but for some 4 %, as in the launch-bound step.
 """
 
 import math
@@ -34,7 +34,7 @@ def blocks(effects, count, seed):
 
 
 def trial(effects, count, has_samples):
-    """Half of the 95 % interval, the share of intervals that contain the effect, and the mean error."""
+    """Means: half of the 95 % interval, the share of intervals that contain the effect, and the error."""
     halves, contained, errors = [], [], []
     for seed in range(SEEDS):
         made = [(state, statistics.geometric_mean(times), samples if has_samples else ()) for state, times, samples in blocks(effects, count, seed)]

@@ -4,7 +4,7 @@ It prints READY once it is warm. Between two steps it looks for a line on stdin:
 
     measure STEPS MS STATE   two more steps, then at least so many steps and ms. It prints: BLOCK STEPS NS, then each
                              step's time in ns, with commas, and with --samples, of either kind of samples (speed.py)
-                             each step's mean in ns; what they took is not in a step's time
+                             each step's mean in ns; what they took is in NS, and not in a step's time
     profiler on|off          begins or ends torch.profiler, and prints DONE
     client on|off LIBRARY    begins or ends a CUPTI client (tests/gpu/cupti_client.c), and prints DONE or its error
     client on:TEXT LIBRARY   the same with settings, as cupti_client_set takes them

@@ -1,13 +1,13 @@
 """How quick the processor is at the moment, by two small pieces of work that a program does in the midst of its steps, on the thread that makes them.
 
-A virtual machine's processor may share its core with others', which halves its speed for some milliseconds or seconds. Measured beside the steps, that
-can be told from what is looked for (tests/gpu/harness/paired.py). Therefore the samples should not depend on that: what they need is little, or in the
-core's caches before the clock is read. Work whose memory is not takes 2 to 3 % longer while device times are recorded, by CUPTI alone too.
+A virtual machine's processor may share its core with others', which halves its speed for some milliseconds or seconds. Samples beside the steps tell that
+from the effect of a session's state (tests/gpu/harness/paired.py), so a state must change them little: the memory that they need is little, or in the core's caches before
+the clock is read. Other work takes 2 to 3 % longer while device times are recorded, by CUPTI alone too.
 """
 
 import json
-import math
 import re
+import statistics
 import time
 
 TURNS = 1_000
@@ -38,22 +38,21 @@ class Speed:
         self.begin()
 
     def begin(self):
-        """Begins a step: how many samples it has, what they took, and for either work the sum of the logarithms of its ns."""
-        self.samples, self.ns, self.sums = 0, 0, [0.0, 0.0]
+        """Begins a step, which has no samples yet: what they take in all, and the ns of either work in each."""
+        self.ns, self.samples = 0, []
 
     def sample(self):
         begin = time.perf_counter_ns()
         loop()
         after_loop = time.perf_counter_ns()
+        # The first time brings into the caches what the second one needs.
         calls()
         before_calls = time.perf_counter_ns()
         calls()
         end = time.perf_counter_ns()
-        self.samples += 1
-        for at, ns in enumerate((after_loop - begin, end - before_calls)):
-            self.sums[at] += math.log(ns)
+        self.samples.append((after_loop - begin, end - before_calls))
         self.ns += time.perf_counter_ns() - begin
 
     def means(self):
         """Of either work the geometric mean of the step's samples, in ns; nothing if there is none."""
-        return [round(math.exp(total / self.samples)) for total in self.sums if self.samples]
+        return [round(statistics.geometric_mean(times)) for times in zip(*self.samples)]

@@ -49,8 +49,8 @@ def in_one_process(bench, workload):
     found = {}
     # By the mean of a block's steps: windows come in bursts, which a quartile would leave out.
     for name, of_block in (("mean", statistics.fmean), ("quartile", inprocess.quartile)):
-        effects = [paired.of_process([(block[1], of_block(block[4])) for block in blocks], inprocess.BASE) for blocks, _ in measured if len(blocks) > 40]
-        found[name] = paired.pooled(effects).get(RECORDED) if effects else None
+        effects = [paired.of_process([(block[1], of_block(block[4])) for block in blocks], inprocess.BASE) for blocks, _ in measured]
+        found[name] = paired.pooled(effects).get(RECORDED)
     blocks = [block for blocks, _ in measured for block in blocks]
     if not bench.check(f"{workload}-measured", all(found.values()), f"{len(blocks)} blocks"):
         return

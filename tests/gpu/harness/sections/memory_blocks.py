@@ -106,8 +106,8 @@ def cost(bench):
         measured = list(pool.map(measure, range(COST_PROCESSES)))
     bench.keep("cost-blocks.json", json.dumps([blocks for blocks, _ in measured]))
     bench.check("cost-process", not any(wrong for _, wrong in measured), f"{[wrong for _, wrong in measured]}")
-    effects = [paired.of_process([(block[1], inprocess.quartile(block[4])) for block in blocks], ON) for blocks, _ in measured if len(blocks) > 40]
-    found = paired.pooled(effects).get(RECORDED) if effects else None
+    effects = [paired.of_process([(block[1], inprocess.quartile(block[4])) for block in blocks], ON) for blocks, _ in measured]
+    found = paired.pooled(effects).get(RECORDED)
     blocks = [block for blocks, _ in measured for block in blocks]
     if not bench.check("cost-measured", found, f"{len(blocks)} blocks"):
         return
