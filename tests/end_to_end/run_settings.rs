@@ -206,6 +206,51 @@ fn operators_change_while_the_program_runs() {
 }
 
 #[test]
+fn paused_session_observes_no_operators() {
+    let Some((_, python)) = interpreters("run_settings::paused_session_observes_no_operators").pop() else {
+        return;
+    };
+    let (program, engine) = (program(), engine(&[]));
+    let arguments = [program.to_str().unwrap(), engine.to_str().unwrap()];
+    let observers = |session: &mut Session| {
+        session.write("observers\n");
+        session.line().parse::<u32>().unwrap()
+    };
+    // Two: one for operators, one for ranges of the program.
+    for (options, from_begin) in [
+        (&["--torch-ops"][..], 2),
+        (&["--torch-ops", "--start-paused"], 0),
+        (&["--torch-ops", "--delay", "500"], 0),
+        // A range may begin with any call, so that nothing can be put in in time.
+        (&["--torch-ops", "--capture-range", "launches:1000-2000"], 2),
+    ] {
+        let folder = Folder::new();
+        let mut session = Session::run(&folder, options, &python, &arguments);
+        assert_eq!(session.line(), "ready");
+        assert_eq!(observers(&mut session), from_begin, "{options:?}");
+        for blocks in 1..=3 {
+            ctl(session.pid(), &["start"]).expect_code(0);
+            assert_eq!(observers(&mut session), 2, "{options:?}");
+            session.write(&format!("{blocks}\n"));
+            assert_eq!(session.line(), "done");
+            ctl(session.pid(), &["stop"]).expect_code(0);
+            let has_range = options.contains(&"--capture-range");
+            eventually("its observers are gone", || {
+                (observers(&mut session) == if has_range { 2 } else { 0 }).then_some(())
+            });
+        }
+        set(&session, "torch-ops=off");
+        ctl(session.pid(), &["start"]).expect_code(0);
+        assert_eq!(observers(&mut session), 0, "{options:?}");
+        assert!(session.end().0.success());
+        let recorded = Recorded::of_file(&folder.join("out/trace.gputrace"));
+        for blocks in 1..=3 {
+            assert!(frames(&recorded, blocks).contains("operator"), "{options:?}");
+        }
+    }
+}
+
+#[test]
 fn status_shows_the_settings_in_force() {
     let folder = Folder::new();
     let mut session = Session::run(&folder, &["--stacks", "python"], compiled("toggled", Link::Driver), &[]);

@@ -1,7 +1,7 @@
 """Launches as its standard input asks: for a line N, a hundred times with a grid of N blocks, and answers "done".
 
 An argument is the folder of an engine that stands for PyTorch's (`torch_engine.cpp`): the launches are then in an
-operator of it. The driver is reached by ctypes alone.
+operator of it, and a line "observers" is answered with how many it has. The driver is reached by ctypes alone.
 """
 
 import ctypes
@@ -41,6 +41,9 @@ def main():
     function = kernel()
     print("ready", flush=True)
     for line in sys.stdin:
+        if line == "observers\n":
+            print(engine.observers(), flush=True)
+            continue
         within = engine and engine.range_begin(b"step")
         launches(function, int(line))
         if within:

@@ -5,6 +5,7 @@
 // symbols and is called by programs. -DINTRUSIVE has nodes count their references themselves, as versions after
 // 2.11 do; -DODD has a callback's description and a node in another order than any version, and keeps a pass's number where nobody
 // looks for it; -DNAMELESS gives the engine's threads no names, as versions before 2.6 do.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -390,6 +391,12 @@ std::optional<StepCallbacks> getStepCallbacksUnlessEmpty(RecordScope scope) {
     if (!called.size)
         return std::nullopt;
     return called;
+}
+
+/// How many observers are in.
+extern "C" __attribute__((visibility("default"))) int observers() {
+    std::lock_guard<std::mutex> lock(mutex);
+    return (int)std::count(removed.begin(), removed.end(), false);
 }
 
 RecordFunction::RecordFunction(const char *name, RecordScope scope) : text(name) {

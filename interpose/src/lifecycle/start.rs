@@ -157,7 +157,7 @@ fn begin_with(claim: Claim, session_path: Option<&CStr>) -> Result<(), &'static 
     python::search(session);
     blocks::begin_session(session);
     operators::prepare();
-    operators::search(session);
+    operators::turn(session);
     nvtx::define(session);
     (device_times.start)(session, tables, driver_version, simulated);
     Ok(())
@@ -184,7 +184,7 @@ fn turn(session: &'static Session) {
     // A program that embeds Python may load it at any time.
     if session.is_current() {
         python::search(session);
-        operators::search(session);
+        operators::turn(session);
         native::forget_unloaded();
     }
     run_settings::turn(session);

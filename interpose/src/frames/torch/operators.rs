@@ -2,7 +2,8 @@
 //!
 //! `at::addGlobalCallback` takes a pair of functions that every thread calls around each operator and each
 //! range of the program. No arguments are copied, no Python runs and nothing is imported. Most of the cost
-//! is PyTorch's own: it makes a record of each operator that has an observer.
+//! is PyTorch's own: it makes a record of each operator that has an observer. So a session that is paused until
+//! somebody orders otherwise has none in PyTorch.
 //!
 //! The description of a callback is passed by value, so its layout matters. The layout has been the same
 //! from 1.13 to 2.15 at least, and the process itself checks it. After adding ours, PyTorch is asked which
@@ -18,6 +19,7 @@ use gputrace_producer::thread;
 use gputrace_wire::counter::Counter;
 
 use crate::frames::python;
+use crate::hook::beginning;
 use crate::process::{loaded, settings};
 use crate::symbols::{driver, libc_symbols, originals};
 use crate::table::tables;
@@ -82,8 +84,7 @@ pub fn prepare() {
     IS_REQUESTED.store(asked, Ordering::Relaxed);
 }
 
-/// Whether operators are requested, from now on. Called by the service thread only. An operator that is
-/// under way keeps the callbacks with which it began, so that its end is reported as its begin was.
+/// Whether operators are requested, from now on. Called by the service thread only.
 pub fn request(session: &Session, asked: bool) {
     let remove = REMOVE.load(Ordering::Acquire);
     let is_unknown = IS_DONE.load(Ordering::Acquire) && remove.is_null();
@@ -92,10 +93,26 @@ pub fn request(session: &Session, asked: bool) {
         return;
     }
     if asked {
-        // PyTorch may have been loaded long ago.
-        LOADED.store(0, Ordering::Relaxed);
-        return search(session);
+        turn(session);
+    } else {
+        take_out();
     }
+}
+
+/// Has the callbacks in PyTorch while the session may record, and only then. Called by the thread that starts
+/// the session, and by the service thread before it lets the session go on.
+pub fn turn(session: &Session) {
+    if beginning::may_record(session) {
+        search(session);
+    } else {
+        take_out();
+    }
+}
+
+/// Removes the callbacks from PyTorch, if they are there. An operator that is under way keeps those with which
+/// it began, so that its end is reported as its begin was.
+fn take_out() {
+    let remove = REMOVE.load(Ordering::Acquire);
     if !remove.is_null() {
         for handle in &HANDLES {
             // SAFETY: PyTorch's function of that type. It takes a lock of its own, and the number is its own.
@@ -105,6 +122,8 @@ pub fn request(session: &Session, asked: bool) {
         }
         REMOVE.store(core::ptr::null_mut(), Ordering::Release);
         IS_DONE.store(false, Ordering::Release);
+        // PyTorch is found again without another library being loaded.
+        LOADED.store(0, Ordering::Relaxed);
     }
 }
 
@@ -113,7 +132,7 @@ pub fn are_requested() -> bool {
 }
 
 /// Searches for PyTorch, if operators are requested. Not on the path of a call.
-pub fn search(session: &Session) {
+fn search(session: &Session) {
     if !IS_REQUESTED.load(Ordering::Relaxed) || IS_DONE.load(Ordering::Relaxed) {
         return;
     }
