@@ -517,7 +517,9 @@ impl Stacks {
         };
         // A stack outside any backward pass only needs the pair for the mark of a cut.
         let kept_back = 2 * if around.is_some() { PAIRS_BEFORE } else { 1 };
-        operators::each_name(session.generation, |name| put(&mut first, name, 0));
+        if beside.operators != 0 {
+            operators::each_name(session.generation, |name| put(&mut first, name, 0));
+        }
         merge((natives, end), (python_frames.get(..count).unwrap_or_default(), outermost), |code, at| {
             match first > kept_back {
                 true => put(&mut first, code, at),

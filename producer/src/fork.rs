@@ -47,8 +47,8 @@ pub struct OfProcess {
     pub vendor_launches: AtomicPtr<()>,
     /// Whether launches are to wait, as the vendor's layer says. Rarely written, as all of this.
     pub vendor_closed: AtomicBool,
-    /// Whether any thread ever began a PyTorch operator, as the layer of stacks says. A forked child knows
-    /// again once an operator begins in it.
+    /// Whether any thread began a PyTorch operator since they are observed, as the layer of stacks says. A
+    /// forked child knows again once an operator begins in it.
     pub operators_began: AtomicBool,
     /// How far a thread's slot is from its thread pointer; 0 until a session starts.
     pub(crate) slot_distance: AtomicIsize,

@@ -140,10 +140,19 @@ fn stray(record: u64) {
     STRAY_COUNT.store(count.wrapping_add(1), Ordering::Release);
 }
 
-/// Whether any thread ever began an operator. Until then hooks need not look for the thread's.
+/// Whether any thread began an operator since operators are observed. Until then hooks need not look for the
+/// thread's.
 #[inline(always)]
 pub fn have_begun() -> bool {
     fork::of_process().operators_began.load(Ordering::Relaxed)
+}
+
+/// Operators are not observed any more: stacks have none until the next one begins. Called again and again
+/// meanwhile, since one may begin whose observer was asked for just before.
+pub fn are_not_observed() {
+    if have_begun() {
+        fork::of_process().operators_began.store(false, Ordering::Relaxed);
+    }
 }
 
 /// A hash of the operators that the thread executes; 0 for none.
@@ -162,7 +171,8 @@ pub fn hash() -> u64 {
     })
 }
 
-/// Calls `put` with the definition of each operator's name, innermost first.
+/// Calls `put` with the definition of each operator's name, innermost first. Only for a [hash](hash) that is
+/// not 0, which belongs to these names.
 pub fn each_name(generation: u32, mut put: impl FnMut(u32)) {
     OPEN.with(|open| {
         for index in (0..open.depth.get()).rev() {

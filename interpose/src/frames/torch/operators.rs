@@ -89,20 +89,19 @@ pub fn request(session: &Session, asked: bool) {
     let remove = REMOVE.load(Ordering::Acquire);
     let is_unknown = IS_DONE.load(Ordering::Acquire) && remove.is_null();
     let before = IS_REQUESTED.swap(asked && !is_unknown, Ordering::Relaxed);
-    if before == asked || is_unknown {
-        return;
-    }
-    if asked {
+    if before != asked && !is_unknown {
+        if asked {
+            // PyTorch may have been loaded long ago.
+            LOADED.store(0, Ordering::Relaxed);
+        }
         turn(session);
-    } else {
-        take_out();
     }
 }
 
-/// Has the callbacks in PyTorch while the session may record, and only then. Called by the thread that starts
-/// the session, and by the service thread before it lets the session go on.
+/// Has the callbacks in PyTorch while operators are requested and the session may record, and only then.
+/// Called by the thread that starts the session, and by the service thread before it lets the session go on.
 pub fn turn(session: &Session) {
-    if beginning::may_record(session) {
+    if are_requested() && beginning::may_record(session) {
         search(session);
     } else {
         take_out();
@@ -125,15 +124,16 @@ fn take_out() {
         // PyTorch is found again without another library being loaded.
         LOADED.store(0, Ordering::Relaxed);
     }
+    operators::are_not_observed();
 }
 
 pub fn are_requested() -> bool {
     IS_REQUESTED.load(Ordering::Relaxed)
 }
 
-/// Searches for PyTorch, if operators are requested. Not on the path of a call.
+/// Searches for PyTorch. Not on the path of a call.
 fn search(session: &Session) {
-    if !IS_REQUESTED.load(Ordering::Relaxed) || IS_DONE.load(Ordering::Relaxed) {
+    if IS_DONE.load(Ordering::Relaxed) {
         return;
     }
     let loaded = loaded::counts().loaded;
