@@ -1,7 +1,8 @@
 //! The drain thread: accepts processes, empties their rings, notices their ends.
 //!
 //! The only thread that uses shared memory and the sockets. It polls the rings every few milliseconds while
-//! there are entries, more rarely while there are none, and at once after any event on a socket.
+//! there are entries, more rarely while there are few or none, and at once after any event on a socket. Each
+//! poll wakes a processor, which may be the other half of one on which the program works.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -28,9 +29,12 @@ use crate::session::tracked::{Tracked, Turn};
 use crate::stream::clock::monotonic_ns;
 use crate::stream::coalesce::Coalescer;
 
-/// Between polls of the rings while they have entries. A thread's ring of 65 536 cells lasts 160 ms at 400
-/// 000 launches a second.
+/// Between polls of the rings while they have many entries. A thread's ring of 65 536 cells lasts 160 ms at
+/// 400 000 launches a second.
 const BUSY: Duration = Duration::from_millis(2);
+/// The longest time between polls while there are entries: what 100 000 launches a second write in it is a
+/// 64th of the ring.
+const STEADY: Duration = Duration::from_millis(10);
 /// The longest time between polls.
 const IDLE: Duration = Duration::from_millis(20);
 /// The longest time for which cells are gathered before they are sent. A flight recorder gathers for at most
@@ -166,7 +170,8 @@ impl Drain {
             }
             pause = match turn {
                 Turn::More => Duration::ZERO,
-                Turn::Some => BUSY,
+                Turn::Much => BUSY,
+                Turn::Some => (pause * 2).clamp(BUSY, STEADY),
                 Turn::Nothing => (pause * 2).clamp(BUSY, IDLE),
             };
 

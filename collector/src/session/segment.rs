@@ -220,6 +220,11 @@ impl Segment {
         self.rings.len()
     }
 
+    /// How many cells a ring has.
+    pub fn ring_cells(&self, ring: usize) -> u64 {
+        self.rings.get(ring).map_or(0, |ring| ring.cells)
+    }
+
     /// The cells of the largest ring.
     pub fn ring_cells_max(&self) -> u64 {
         self.rings.iter().map(|ring| ring.cells).max().unwrap_or(0)

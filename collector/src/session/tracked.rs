@@ -19,6 +19,8 @@ use crate::stream::coalesce::Coalescer;
 /// The most cells that are read from one ring before the next ring's turn: a quarter of a megabyte, and more
 /// than the longest entry has.
 const CELLS_A_TURN: u64 = 4096;
+/// A ring that was filled to more than this fraction (1/64) since it was last read is read again soon.
+const MUCH_SHARE: u64 = 64;
 /// How long cells wait for a definition that is being written and that they may use. The writer needs a few
 /// stores, unless a debugger or a signal has stopped it.
 const HOLE_PATIENCE: Duration = Duration::from_millis(100);
@@ -36,6 +38,8 @@ pub enum Turn {
     Nothing,
     /// Everything was read.
     Some,
+    /// The same, and a ring had more than a [share](MUCH_SHARE) of what it holds.
+    Much,
     /// A ring has more entries than one turn reads.
     More,
 }
@@ -212,6 +216,9 @@ impl Tracked {
                     let cells = gather.cells(self.number, ring);
                     match segment.drain(index, count, CELLS_A_TURN, self.hold, cells) {
                         Drained::Cells(taken) if taken < count => turn = Turn::More,
+                        Drained::Cells(_) if count > segment.ring_cells(index) / MUCH_SHARE => {
+                            turn = turn.max(Turn::Much);
+                        }
                         Drained::Cells(_) => turn = turn.max(Turn::Some),
                         Drained::Damaged => damaged.push(ring),
                     }
