@@ -123,7 +123,7 @@ pub enum Asked {
 /// Which frames are asked for; `None` if none are. Reads nothing but what every hook reads of the process.
 #[inline(always)]
 pub fn asked(state: HookState) -> Option<Asked> {
-    if state.has_native() || operators::have_begun() {
+    if state.has_native() || operators::are_observed() {
         cold_path();
         Some(Asked::Others)
     } else {

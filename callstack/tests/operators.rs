@@ -2,7 +2,7 @@
 //! its own: whether they are observed is known to the whole process.
 
 use gputrace_callstack::stacks::{Asked, asked};
-use gputrace_callstack::torch::operators::{are_not_observed, begin, each_name, end, hash};
+use gputrace_callstack::torch::operators::{begin, each_name, end, hash, set_observed};
 use gputrace_producer::hook_state::HookState;
 use gputrace_wire::run_settings::Frames;
 
@@ -17,10 +17,12 @@ fn launches_take_the_short_way_again_once_operators_are_not_observed() {
     assert_eq!(way(), Some(Asked::Others));
     assert_ne!(whole, 0);
 
-    are_not_observed();
+    set_observed(false);
     assert_eq!((way(), hash()), (Some(Asked::Python), 0));
 
     // It is still under way as they are observed again.
+    set_observed(true);
+    assert_eq!((way(), hash()), (Some(Asked::Others), whole));
     begin(0x20, 2, 1);
     let mut names = Vec::new();
     each_name(1, |name| names.push(name));

@@ -47,9 +47,9 @@ pub struct OfProcess {
     pub vendor_launches: AtomicPtr<()>,
     /// Whether launches are to wait, as the vendor's layer says. Rarely written, as all of this.
     pub vendor_closed: AtomicBool,
-    /// Whether any thread began a PyTorch operator since they are observed, as the layer of stacks says. A
-    /// forked child knows again once an operator begins in it.
-    pub operators_began: AtomicBool,
+    /// Whether PyTorch's operators are observed, as the layer of stacks says. A forked child knows again once
+    /// an operator begins in it.
+    pub observes_operators: AtomicBool,
     /// How far a thread's slot is from its thread pointer; 0 until a session starts.
     pub(crate) slot_distance: AtomicIsize,
 }
@@ -122,7 +122,7 @@ pub static PAGE: OfProcess = OfProcess {
     vendor: AtomicPtr::new(ptr::null_mut()),
     vendor_launches: AtomicPtr::new(ptr::null_mut()),
     vendor_closed: AtomicBool::new(false),
-    operators_began: AtomicBool::new(false),
+    observes_operators: AtomicBool::new(false),
     slot_distance: AtomicIsize::new(0),
 };
 
@@ -163,7 +163,7 @@ extern "C" fn in_child() {
     PAGE.vendor.store(ptr::null_mut(), Ordering::Relaxed);
     PAGE.vendor_launches.store(ptr::null_mut(), Ordering::Relaxed);
     PAGE.vendor_closed.store(false, Ordering::Relaxed);
-    PAGE.operators_began.store(false, Ordering::Relaxed);
+    PAGE.observes_operators.store(false, Ordering::Relaxed);
     PAGE.slot_distance.store(0, Ordering::Relaxed);
     let count = COVERED_COUNT.load(Ordering::Acquire);
     for (start, bytes) in COVERED.iter().take(count) {

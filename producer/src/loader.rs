@@ -45,6 +45,15 @@ pub unsafe fn each_object(look_at: LookAt, data: *mut c_void) {
     unsafe { libc::dl_iterate_phdr(Some(look_at), data) };
 }
 
+/// Calls `act` while no fork is under way: a child would inherit a lock that another library holds in it. It
+/// must not read the list of objects, and is not called on the path of an event.
+pub fn apart_from_forks<T>(act: impl FnOnce() -> T) -> T {
+    let _held_back = HeldBack::new();
+    prepare();
+    let _reading = Reading::begin();
+    act()
+}
+
 struct Reading;
 
 impl Reading {

@@ -103,9 +103,8 @@ impl OpenOperators {
 /// Records that an operator begins on this thread.
 #[inline(always)]
 pub fn begin(record: u64, name: u32, generation: u32) {
-    if !have_begun() {
-        fork::of_process().operators_began.store(true, Ordering::Relaxed);
-    }
+    // In a forked child nobody else says so.
+    set_observed(true);
     OPEN.with(|open| {
         open.forget_strays();
         let depth = open.depth.get();
@@ -140,25 +139,24 @@ fn stray(record: u64) {
     STRAY_COUNT.store(count.wrapping_add(1), Ordering::Release);
 }
 
-/// Whether any thread began an operator since operators are observed. Until then hooks need not look for the
-/// thread's.
+/// Whether operators are observed. Otherwise hooks need not look for the thread's.
 #[inline(always)]
-pub fn have_begun() -> bool {
-    fork::of_process().operators_began.load(Ordering::Relaxed)
+pub fn are_observed() -> bool {
+    fork::of_process().observes_operators.load(Ordering::Relaxed)
 }
 
-/// Operators are not observed any more: stacks have none until the next one begins. Called again and again
-/// meanwhile, since one may begin whose observer was asked for just before.
-pub fn are_not_observed() {
-    if have_begun() {
-        fork::of_process().operators_began.store(false, Ordering::Relaxed);
+/// Says so. Called again and again while they are not, since a thread may have fetched its callbacks just
+/// before they were removed.
+pub fn set_observed(observed: bool) {
+    if are_observed() != observed {
+        fork::of_process().observes_operators.store(observed, Ordering::Relaxed);
     }
 }
 
 /// A hash of the operators that the thread executes; 0 for none.
 #[inline(always)]
 pub fn hash() -> u64 {
-    if !have_begun() {
+    if !are_observed() {
         return 0;
     }
     OPEN.with(|open| {
@@ -171,8 +169,8 @@ pub fn hash() -> u64 {
     })
 }
 
-/// Calls `put` with the definition of each operator's name, innermost first. Only for a [hash](hash) that is
-/// not 0, which belongs to these names.
+/// Calls `put` with the definition of each operator's name, innermost first. Not to be called where
+/// [`hash`](hash) was 0: the stack is then known as one without operators.
 pub fn each_name(generation: u32, mut put: impl FnMut(u32)) {
     OPEN.with(|open| {
         for index in (0..open.depth.get()).rev() {

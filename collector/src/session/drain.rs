@@ -111,6 +111,16 @@ pub struct Drain {
     reply: Option<OwnedFd>,
 }
 
+/// The time until the next poll, from the last one and what was found after it.
+fn next_pause(pause: Duration, turn: Turn) -> Duration {
+    match turn {
+        Turn::More => Duration::ZERO,
+        Turn::Much => BUSY,
+        Turn::Some => (pause * 2).clamp(BUSY, STEADY),
+        Turn::Nothing => (pause * 2).clamp(BUSY, IDLE),
+    }
+}
+
 impl Drain {
     pub fn new(config: DrainConfig, shared: Arc<Shared>, out: StepSender) -> Drain {
         let DrainConfig { listener, connected, can_be_taken_over, window } = config;
@@ -168,12 +178,7 @@ impl Drain {
                 self.note_states();
                 self.out.step(Step::Look(looks));
             }
-            pause = match turn {
-                Turn::More => Duration::ZERO,
-                Turn::Much => BUSY,
-                Turn::Some => (pause * 2).clamp(BUSY, STEADY),
-                Turn::Nothing => (pause * 2).clamp(BUSY, IDLE),
-            };
+            pause = next_pause(pause, turn);
 
             let Orders { finish, deadline } = self.shared.orders();
             // A message may be followed by others: a process may join just before it exits.
@@ -567,4 +572,26 @@ fn hear_process(
         }
     }
     heard
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_are_polled_the_more_often_the_more_they_have() {
+        let pauses = |turn| {
+            let mut pause = BUSY;
+            (0..6).for_each(|_| pause = next_pause(pause, turn));
+            pause
+        };
+        assert_eq!(pauses(Turn::Nothing), IDLE);
+        assert_eq!(pauses(Turn::Some), STEADY);
+        assert_eq!(pauses(Turn::Much), BUSY);
+        assert_eq!(pauses(Turn::More), Duration::ZERO);
+        // At once, however long the pause was.
+        assert_eq!(next_pause(IDLE, Turn::Some), STEADY);
+        assert_eq!(next_pause(IDLE, Turn::Much), BUSY);
+        assert_eq!(next_pause(Duration::ZERO, Turn::Some), BUSY);
+    }
 }

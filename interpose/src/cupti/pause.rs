@@ -30,6 +30,7 @@ use super::base_kinds::{turn_off, turn_on};
 use super::root::{self, Root};
 use super::switching::Switching;
 use super::{attach, launch_callbacks, windows};
+use crate::frames::torch::operators;
 use crate::hook::beginning;
 use crate::hook::capture::{self, Switch};
 
@@ -121,6 +122,7 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
     note_begin(session);
     make_up(session, root);
     if beginning::delay_is_over(session) {
+        operators::go_on(session);
         go_on(session, root);
     }
     let control = session.control();
@@ -134,7 +136,12 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
         }
         return beginning::report(session, done != 0);
     }
-    let is_done = if wanted & 1 == 1 { pause(session, root) } else { go_on(session, root) };
+    let is_done = if wanted & 1 == 1 {
+        pause(session, root)
+    } else {
+        operators::go_on(session);
+        go_on(session, root)
+    };
     beginning::report(session, is_done || done != 0);
     if is_done {
         // SYNC: pairs with the collector's Acquire load: it sees the report of this order.

@@ -66,17 +66,14 @@ pub fn waits_for_order() -> bool {
 
 /// Whether the session still waits for its delay, and nobody else ends it.
 pub fn delay_is_over(session: &Session) -> bool {
-    has_delay_ended(session) && BEGAN.swap(Why::Started as u8, Ordering::Relaxed) == Why::Delay as u8
-}
-
-fn has_delay_ended(session: &Session) -> bool {
     BEGAN.load(Ordering::Relaxed) == Why::Delay as u8
         && session.control().recording_wanted.load(Ordering::Relaxed) == 0
         && clock::monotonic_ns() >= DELAY_ENDS_NS.load(Ordering::Relaxed)
+        && BEGAN.swap(Why::Started as u8, Ordering::Relaxed) == Why::Delay as u8
 }
 
-/// Whether the session records, or goes on in this turn of the service thread, or may in any call, since a
-/// range of the program begins with it. Otherwise it is paused until somebody orders otherwise.
+/// Whether the session records, or is about to, or may in any call, since a range of the program begins with
+/// it. Otherwise it is paused until somebody orders otherwise.
 pub fn may_record(session: &Session) -> bool {
     let control = session.control();
     // SYNC: pairs with the collector's Release store.
@@ -84,7 +81,6 @@ pub fn may_record(session: &Session) -> bool {
     let is_ordered = wanted != control.recording_done.load(Ordering::Relaxed) && wanted & 1 == 0;
     session.recording() != Recording::Off
         || is_ordered
-        || has_delay_ended(session)
         || matches!(capture::why(), Some(Why::RangeAwaited | Why::RangeOpen))
 }
 

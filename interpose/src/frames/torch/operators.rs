@@ -2,8 +2,13 @@
 //!
 //! `at::addGlobalCallback` takes a pair of functions that every thread calls around each operator and each
 //! range of the program. No arguments are copied, no Python runs and nothing is imported. Most of the cost
-//! is PyTorch's own: it makes a record of each operator that has an observer. So a session that is paused until
-//! somebody orders otherwise has none in PyTorch.
+//! is PyTorch's own: it makes a record of each operator that has an observer. So a session that is paused
+//! until somebody orders otherwise has none in PyTorch.
+//!
+//! PyTorch's headers warn that adding and removing is not safe beside other threads. From 1.12 on it is: both
+//! take a lock and raise a number, by which each thread sees at its next operator that its list is old. The
+//! function that is asked below has been there since then, so an older PyTorch is left alone. A child that is
+//! forked while that lock is held would wait for it for ever, so both happen apart from forks.
 //!
 //! The description of a callback is passed by value, so its layout matters. The layout has been the same
 //! from 1.13 to 2.15 at least, and the process itself checks it. After adding ours, PyTorch is asked which
@@ -15,7 +20,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use gputrace_callstack::torch::operators;
 use gputrace_producer::session::{self, Session};
-use gputrace_producer::thread;
+use gputrace_producer::{loader, thread};
 use gputrace_wire::counter::Counter;
 
 use crate::frames::python;
@@ -99,32 +104,44 @@ pub fn request(session: &Session, asked: bool) {
 }
 
 /// Has the callbacks in PyTorch while operators are requested and the session may record, and only then.
-/// Called by the thread that starts the session, and by the service thread before it lets the session go on.
+/// Called by the thread that starts the session, and by the service thread.
 pub fn turn(session: &Session) {
-    if are_requested() && beginning::may_record(session) {
+    if beginning::may_record(session) {
+        go_on(session);
+    } else {
+        take_out();
+    }
+}
+
+/// Called by the service thread before it lets the session go on.
+pub fn go_on(session: &Session) {
+    if are_requested() {
         search(session);
     } else {
         take_out();
     }
 }
 
-/// Removes the callbacks from PyTorch, if they are there. An operator that is under way keeps those with which
-/// it began, so that its end is reported as its begin was.
+/// Removes the callbacks from PyTorch, if they are there. An operator that is under way keeps those with
+/// which it began, so that its end is reported as its begin was.
 fn take_out() {
     let remove = REMOVE.load(Ordering::Acquire);
     if !remove.is_null() {
-        for handle in &HANDLES {
-            // SAFETY: PyTorch's function of that type. It takes a lock of its own, and the number is its own.
-            let remove = unsafe { core::mem::transmute::<*mut c_void, Remove>(remove) };
-            // SAFETY: as above.
-            unsafe { remove(handle.swap(0, Ordering::Relaxed)) };
-        }
+        loader::apart_from_forks(|| {
+            for handle in &HANDLES {
+                // SAFETY: PyTorch's function of that type. It takes a lock of its own, and the number is its
+                // own.
+                let remove = unsafe { core::mem::transmute::<*mut c_void, Remove>(remove) };
+                // SAFETY: as above.
+                unsafe { remove(handle.swap(0, Ordering::Relaxed)) };
+            }
+        });
         REMOVE.store(core::ptr::null_mut(), Ordering::Release);
         IS_DONE.store(false, Ordering::Release);
         // PyTorch is found again without another library being loaded.
         LOADED.store(0, Ordering::Relaxed);
     }
-    operators::are_not_observed();
+    operators::set_observed(false);
 }
 
 pub fn are_requested() -> bool {
@@ -157,7 +174,7 @@ fn search(session: &Session) {
     let is_whole = [remove, called, name]
         .into_iter()
         .all(|found| !found.is_null() && originals::library_of(found) == library);
-    if !is_whole || !put_in(add, remove, called, name) {
+    if !is_whole || !loader::apart_from_forks(|| put_in(add, remove, called, name)) {
         IS_REQUESTED.store(false, Ordering::Relaxed);
         session.notice(1, 0, b"no PyTorch operators: the callbacks of this version of PyTorch are unknown");
     }
@@ -195,6 +212,7 @@ fn put_in(add: *mut c_void, remove: *mut c_void, called: *mut c_void, name: *mut
             HANDLES.iter().zip(handles).for_each(|(kept, handle)| kept.store(handle, Ordering::Relaxed));
             REMOVE.store(remove, Ordering::Release);
             NAME.0.store(name, Ordering::Release);
+            operators::set_observed(true);
         } else {
             let remove = core::mem::transmute::<*mut c_void, Remove>(remove);
             handles.into_iter().for_each(|handle| remove(handle));
