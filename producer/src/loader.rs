@@ -3,7 +3,7 @@
 //! `dl_iterate_phdr` holds a lock of the loader that glibc does not release in a forked child. If another
 //! thread forks in that moment, the child waits for ever in its next `dlopen`. A program that forks does
 //! not know that one of our threads reads the list. So forks wait for readers, some microseconds, and
-//! readers wait for forks.
+//! readers wait for forks. Who takes a lock of another library does so in the same way.
 //!
 //! The module owns the numbers of readers and of forks under way. A fork that runs no handlers (`_Fork`, a
 //! raw clone) is not covered: its child may call nothing that takes a lock anyway.
@@ -37,17 +37,14 @@ const NAP_NS: u64 = 20_000;
 ///
 /// `look_at` may be called with `data`, which outlives the call.
 pub unsafe fn each_object(look_at: LookAt, data: *mut c_void) {
-    // If a signal handler on this thread forked now, its child would inherit the held loader lock.
-    let _held_back = HeldBack::new();
-    prepare();
-    let _reading = Reading::begin();
     // SAFETY: the caller's word.
-    unsafe { libc::dl_iterate_phdr(Some(look_at), data) };
+    apart_from_forks(|| unsafe { libc::dl_iterate_phdr(Some(look_at), data) });
 }
 
-/// Calls `act` while no fork is under way: a child would inherit a lock that another library holds in it. It
-/// must not read the list of objects, and is not called on the path of an event.
+/// Calls `act`, which takes a lock of another library, while no thread forks: a child would inherit the held
+/// lock. `act` must call neither this nor [`each_object`], and this is not for the path of an event.
 pub fn apart_from_forks<T>(act: impl FnOnce() -> T) -> T {
+    // If a signal handler on this thread forked now, its child would inherit the lock, too.
     let _held_back = HeldBack::new();
     prepare();
     let _reading = Reading::begin();

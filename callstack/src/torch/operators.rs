@@ -147,6 +147,7 @@ pub fn are_observed() -> bool {
 
 /// Says so. Called again and again while they are not, since a thread may have fetched its callbacks just
 /// before they were removed.
+#[inline(always)]
 pub fn set_observed(observed: bool) {
     if are_observed() != observed {
         fork::of_process().observes_operators.store(observed, Ordering::Relaxed);
