@@ -137,7 +137,11 @@ pub fn turn(session: &'static Session, root: Option<&Root>) {
         return beginning::report(session, done != 0);
     }
     let is_done = if wanted & 1 == 1 {
-        pause(session, root)
+        let is_paused = pause(session, root);
+        if is_paused {
+            operators::turn(session);
+        }
+        is_paused
     } else {
         operators::go_on(session);
         go_on(session, root)

@@ -7,9 +7,11 @@ the line that had them captured. JAX's compiled functions are asked for their na
 """
 
 import re
+import time
 from pathlib import Path
 
 from ..build import PROGRAMS
+from .control import Running
 from .stacks import kernels, lines_of, marked, sources
 
 PROGRAM = "torch_backward.py"
@@ -82,6 +84,30 @@ def replays(bench, name, report, program, mark, least):
     bench.row(f"{name}-graphs", "INFO", f"{report['graph_launches']} launches of {[(graph['label'], graph['nodes']) for graph in report['graphs']][:4]}")
 
 
+def paused_operators(bench):
+    """A session with --torch-ops has observers in PyTorch while it records, and only then: PyTorch says so itself."""
+    running = Running(bench, "paused-operators", ["--torch-ops", "--start-paused"], program=bench.script("torch_paused_ops.py"))
+    if not bench.check("paused-operators-ready", running.is_ready(), running.err.read_text(errors="replace")[-300:]):
+        running.end()
+        return
+    wanted, followed = {}, True
+    for number, order in enumerate([None, "start", "stop", "start", "stop"], 1):
+        followed = followed and (not order or running.order(order)[0])
+        multiplications = 10**number
+        wanted[multiplications] = int(order == "start")
+        running.child.stdin.write(f"{multiplications}\n".encode())
+        running.child.stdin.flush()
+        until = time.monotonic() + 40
+        while running.out.read_text(errors="replace").count("OBSERVED") < number and time.monotonic() < until:
+            time.sleep(0.02)
+    code, _, report = running.end()
+    observed = re.findall(r"OBSERVED (\d)", running.out.read_text(errors="replace"))
+    bench.check("paused-operators-observers", followed and observed == [str(one) for one in wanted.values()], f"exit {code}, orders followed: {followed}; has observers {observed}, wanted {list(wanted.values())}")
+    calls = {one["name"]: one["calls"] for one in (report or {}).get("operators", {}).get("list", ())}
+    recorded = sum(multiplications for multiplications, is_recorded in wanted.items() if is_recorded)
+    bench.check("paused-operators-calls", calls.get("aten::mul") == recorded, f"{calls.get('aten::mul')} kernels of aten::mul, of {sum(wanted)} multiplications {recorded} while it recorded")
+
+
 def trees(bench):
     report, folder = traced(bench, "trees", ("trees",))
     if not report:
@@ -136,6 +162,7 @@ def run(bench):
         rows = {one["name"]: (one["calls"], one["backward_calls"], one["self_calls"]) for one in report.get("operators", {}).get("list", ())}
         for operator, want in (("aten::tanh", (39, 19, 20)), ("aten::tanh_backward", (20, 20, 20))):
             bench.check(f"operators-table-{operator}", rows.get(operator) == want, f"calls, backward, itself {rows.get(operator)}, by hand {want}")
+    paused_operators(bench)
     modules(bench)
     report, folder = traced(bench, "compiled", ("compile",))
     if report:
