@@ -9,6 +9,7 @@
 #include "cupti_load.h"
 #include "cupti_min.h"
 #include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { BUFFER_BYTES = 1 << 20, BUFFER_BYTES_MOST = 8 << 20, NAMES = 1 << 14, COPY_KINDS = 16, MEMORY_KINDS = 9, POOL_MEMORY = 8, CORRELATION_BITS = 1 << 27 };
@@ -25,10 +26,12 @@ static int (*unsubscribe)(void *);
 static int (*enable_callback)(uint32_t, void *, int, uint32_t);
 static int (*enable_domain)(uint32_t, void *, int);
 
-// What cupti_client_set says: bytes of a buffer, CUPTI's own flush period, ms between flushes by a thread of ours, and the subscriber:
+// What cupti_client_set says: bytes of a buffer, CUPTI's own flush period, ms between flushes by a thread of ours, whether they are forced, and the subscriber:
 // 0 none, 1 of launches, 2 of all driver functions, 3 of nothing, and then there are no records either.
 static size_t buffer_bytes = BUFFER_BYTES;
-static unsigned long period_ms, flush_ms, callbacks;
+static unsigned long period_ms, flush_ms, forced, callbacks;
+// Flushes by a thread of ours since they were last asked for, and what they took.
+static uint64_t flushes, flushes_ns;
 enum { OF_NOTHING = 3 };
 static volatile int is_on;
 static void *subscriber;
@@ -274,20 +277,36 @@ static int follow_calls(int wanted) {
   return status;
 }
 
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static void *flush_often(void *unused) {
   (void)unused;
   for (;;) {
     usleep(flush_ms ? flush_ms * 1000 : 20000);
-    if (is_on && flush_ms) flush_all(0);
+    if (!is_on || !flush_ms) continue;
+    uint64_t begun = now_ns();
+    flush_all((uint32_t)forced);
+    __atomic_fetch_add(&flushes_ns, now_ns() - begun, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&flushes, 1, __ATOMIC_RELAXED);
   }
   return NULL;
 }
 
-// While the client is off: buffer=BYTES,period=MS,flush=MS,callbacks=0|1|2|3; what is not named is as at first. 0, or -3 for other text.
+// How many flushes there were since the last question, or since the begin; *ns gets what they took in all.
+uint64_t cupti_client_flushes(uint64_t *ns) {
+  *ns = __atomic_exchange_n(&flushes_ns, 0, __ATOMIC_RELAXED);
+  return __atomic_exchange_n(&flushes, 0, __ATOMIC_RELAXED);
+}
+
+// While the client is off: buffer=BYTES,period=MS,flush=MS,forced=0|1,callbacks=0|1|2|3; what is not named is as at first. 0, or -3 for other text.
 int cupti_client_set(const char *text) {
   static int has_thread;
   pthread_t thread;
-  buffer_bytes = BUFFER_BYTES, period_ms = flush_ms = callbacks = 0;
+  buffer_bytes = BUFFER_BYTES, period_ms = flush_ms = forced = callbacks = 0;
   while (*text) {
     char name[16];
     unsigned long value;
@@ -296,6 +315,7 @@ int cupti_client_set(const char *text) {
     if (!strcmp(name, "buffer") && value <= BUFFER_BYTES_MOST) buffer_bytes = value;
     else if (!strcmp(name, "period")) period_ms = value;
     else if (!strcmp(name, "flush")) flush_ms = value;
+    else if (!strcmp(name, "forced") && value <= 1) forced = value;
     else if (!strcmp(name, "callbacks") && value <= OF_NOTHING) callbacks = value;
     else return -3;
     text += length;

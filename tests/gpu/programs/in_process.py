@@ -8,6 +8,7 @@ It prints READY once it is warm. Between two steps it looks for a line on stdin:
     profiler on|off          begins or ends torch.profiler, and prints DONE
     client on|off LIBRARY    begins or ends a CUPTI client (tests/gpu/cupti_client.c), and prints DONE or its error
     client on:TEXT LIBRARY   the same with settings, as cupti_client_set takes them
+    flushes LIBRARY          how many flushes that client has made since the last time, and what they took: FLUSHES COUNT NS
     untraced on|off          takes gputrace's hooks out of the process, or puts them back, and prints DONE or its error
 
 small, graph, gpu: as in torch_bench.py; with --replays N a step has so many of them before its wait. llama: eager decoding with the Llama of
@@ -147,6 +148,11 @@ def main():
                 print("DONE", flush=True)
             except (OSError, RuntimeError) as error:
                 print(error, flush=True)
+        elif line.startswith("flushes "):
+            took = ctypes.c_uint64()
+            flushes = ctypes.CDLL(line.split(" ", 1)[1]).cupti_client_flushes
+            flushes.restype = ctypes.c_uint64
+            print("FLUSHES", flushes(ctypes.byref(took)), took.value, flush=True)
         elif line.startswith("client "):
             _, word, library = line.split(" ", 2)
             print(client(word, library), flush=True)
