@@ -44,7 +44,7 @@ fn ends_that_nobody_can_catch_keep_everything() {
     assert_eq!(ending("kill").ended.signal(), Some(libc::SIGKILL));
 }
 
-/// Nothing of ours runs at a raw `exit_group`, so the records of the last 50 ms are not asked for.
+/// Nothing of ours runs at a raw `exit_group`, so the latest records are not asked for.
 #[test]
 fn raw_exit_group_keeps_all_counts_and_counts_the_missing_times() {
     let traced = run("ending").arg("go").go().expect_code(5);

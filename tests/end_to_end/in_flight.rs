@@ -77,7 +77,7 @@ fn killed_program_reports_what_was_in_flight() {
     assert!(summary(&traced).contains(", which vanished,"));
 }
 
-/// Records of the last 50 ms are missing, and the kernels had ended all the same: each but the last was
+/// Records of the last moments are missing, and the kernels had ended all the same: each but the last was
 /// followed by much more time than any of them took.
 #[test]
 fn short_kernels_on_an_idle_device_are_not_reported_as_in_flight() {

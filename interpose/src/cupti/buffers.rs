@@ -7,18 +7,19 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use gputrace_producer::{memory, session};
 
-use super::open;
+use super::{open, returned};
 
-/// About 4 700 kernel records, a few milliseconds of the densest launching: small enough that a killed
-/// process loses little. 256 KiB to 8 MiB made no measurable difference; with few records in each,
-/// a buffer costs the launching thread 30 to 50 µs (`scripts/bench-cupti-buffers`).
-const BUFFER_BYTES: usize = 1 << 20;
-const LARGE: usize = 64;
+/// About 1 170 kernel records. A program that launches 10 000 kernels a second fills one in a tenth of a second,
+/// so that it comes back by itself, without a flush that holds the program's calls ([`super::returned`]).
+/// 256 KiB to 8 MiB made no measurable difference; with few records in each, a buffer costs the launching
+/// thread 30 to 50 µs (`scripts/bench-cupti-buffers`).
+const BUFFER_BYTES: usize = 1 << 18;
+const LARGE: usize = 256;
 /// CUPTI from 12.x on takes one buffer for every launching thread (measured with 200 threads on 13.0).
 /// Buffers beyond the first `LARGE` are small, about 300 kernel records. Each turn of the service thread
 /// brings back the filled ones.
 const SMALL_BYTES: usize = 1 << 16;
-/// At most 64 MiB and 124 MiB of addresses; only the pages that CUPTI wrote use memory. Records beyond
+/// At most 64 MiB and 112 MiB of addresses; only the pages that CUPTI wrote use memory. Records beyond
 /// that are counted.
 pub const BUFFERS: usize = 2048;
 const WORDS: usize = BUFFERS / 64;
@@ -138,7 +139,8 @@ fn give_back(index: usize) {
 pub unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most_records: *mut usize) {
     let (given, size) = match take() {
         Some((index, given, size)) => {
-            open::give(index, session::current().map_or(0, |session| session.generation), size);
+            let generation = session::current().map_or(0, |session| session.generation);
+            open::give(index, generation, returned::latest_turn(), size);
             (given, size)
         }
         None => (take_discard(), BUFFER_BYTES),
@@ -154,7 +156,6 @@ pub unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cupti::returned;
 
     #[test]
     fn buffers_come_back_and_run_out() {
@@ -177,21 +178,21 @@ mod tests {
         distinct.sort_unstable();
         distinct.dedup();
         assert_eq!(distinct.len(), BUFFERS);
-        assert_eq!((index_of(taken[70]), at(70)), (Some(70), Some(taken[70])));
+        assert_eq!((index_of(taken[470]), at(470)), (Some(470), Some(taken[470])));
         // SAFETY: this test's own buffer, shared with nobody.
         let left = unsafe {
-            taken[70].write_bytes(7, 100);
-            clear(70, 60);
-            [59, 60].map(|at| taken[70].add(at).read())
+            taken[470].write_bytes(7, 100);
+            clear(470, 60);
+            [59, 60].map(|at| taken[470].add(at).read())
         };
-        assert_eq!((left, take()), ([0, 7], Some((70, taken[70], SMALL_BYTES))));
+        assert_eq!((left, take()), ([0, 7], Some((470, taken[470], SMALL_BYTES))));
         // Without a session nothing is done for postponed buffers.
-        for index in [3, 1900, 70] {
+        for index in [3, 1900, 470] {
             returned::postpone(core::ptr::null_mut(), 0, index, 0);
         }
         returned::catch_up();
         let again: Vec<_> = std::iter::from_fn(take).map(|(_, buffer, _)| buffer).collect();
-        assert_eq!(again, [taken[3], taken[70], taken[1900]]);
+        assert_eq!(again, [taken[3], taken[470], taken[1900]]);
         (0..BUFFERS).for_each(give_back);
         assert!(FREE.iter().all(|free| free.load(Ordering::Relaxed) == u64::MAX));
     }

@@ -30,6 +30,8 @@ struct Open {
     owner: AtomicU32,
     /// The session in which CUPTI got the buffer.
     generation: AtomicU32,
+    /// The turn of the service thread in which CUPTI got it.
+    given_in: AtomicU32,
     bytes: AtomicUsize,
     /// Address of the last record that was consumed; 0 if none was.
     consumed: AtomicUsize,
@@ -43,6 +45,7 @@ static OPEN: [Open; BUFFERS] = [const {
     Open {
         owner: AtomicU32::new(owner::TRACER),
         generation: AtomicU32::new(0),
+        given_in: AtomicU32::new(0),
         bytes: AtomicUsize::new(0),
         consumed: AtomicUsize::new(0),
         checksum: AtomicU64::new(0),
@@ -58,10 +61,12 @@ pub fn turn_off() -> bool {
     !IS_OFF.swap(true, Ordering::Relaxed)
 }
 
-/// CUPTI gets a buffer of so many bytes, in that session; 0 means no session.
-pub fn give(index: usize, generation: u32, bytes: usize) {
+/// CUPTI gets a buffer of so many bytes, in that session and turn of the service thread; generation 0 means
+/// no session.
+pub fn give(index: usize, generation: u32, turn: u32, bytes: usize) {
     let Some(open) = OPEN.get(index) else { return };
     open.generation.store(generation, Ordering::Relaxed);
+    open.given_in.store(turn, Ordering::Relaxed);
     open.bytes.store(bytes, Ordering::Relaxed);
     open.consumed.store(0, Ordering::Relaxed);
     open.checksum.store(0, Ordering::Relaxed);
@@ -85,6 +90,11 @@ pub fn take_back(index: usize) -> bool {
             return to == owner::TRACER;
         }
     }
+}
+
+/// The turn of the service thread in which CUPTI got the buffer.
+pub fn given_in(index: usize) -> u32 {
+    OPEN.get(index).map_or(0, |open| open.given_in.load(Ordering::Relaxed))
 }
 
 /// Whether neither CUPTI nor a reader has the buffer.
@@ -157,8 +167,9 @@ mod tests {
         const INDEX: usize = 7;
         const NOTHING: Consumed = Consumed { at: 0, checksum: 0 };
         assert!(is_ours(INDEX) && take_back(INDEX) && read_early(INDEX, 3).is_none());
-        give(INDEX, 3, 4096);
+        give(INDEX, 3, 7, 4096);
         assert!(!is_ours(INDEX) && read_early(INDEX, 4).is_none(), "of another session");
+        assert_eq!(given_in(INDEX), 7);
         let mut reading = read_early(INDEX, 3).unwrap();
         assert!(read_early(INDEX, 3).is_none(), "two readers");
         assert_eq!((reading.bytes, reading.consumed, reading.seen), (4096, NOTHING, 0));
@@ -169,7 +180,7 @@ mod tests {
         assert_eq!(consumed(INDEX), Consumed { at: 64, checksum: 9 });
 
         // A buffer given without a session also starts with nothing consumed.
-        give(INDEX, 0, 8192);
+        give(INDEX, 0, 0, 8192);
         assert_eq!(consumed(INDEX), NOTHING);
         assert!(read_early(INDEX, 3).is_none());
         drop(read_early(INDEX, 0).unwrap());
@@ -216,7 +227,7 @@ mod tests {
             for round in 0..ROUNDS {
                 consumed_count.store(0, Ordering::Relaxed);
                 keeps.store(round % 4 == 3, Ordering::Relaxed);
-                give(INDEX, 1, 64);
+                give(INDEX, 1, 0, 64);
                 // Every other buffer returns when some of it was consumed, and every fourth while it is read.
                 while round % 2 == 1 && consumed_count.load(Ordering::Relaxed) == 0 {
                     std::thread::yield_now();

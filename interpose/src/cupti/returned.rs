@@ -5,9 +5,10 @@
 //! list, and the holder of the ring, or the next delivery, processes it.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use cupti_sys::cupti::CUptiResult;
+use gputrace_producer::clock;
 use gputrace_producer::session::{self, Session};
 use gputrace_wire::counter::Counter;
 
@@ -37,34 +38,68 @@ static POSTPONED: [Postponed; BUFFERS] = [const {
 /// Whether buffers are put on the list as they come back, for later.
 static POSTPONES: AtomicBool = AtomicBool::new(false);
 
+/// For how many turns, of 50 ms, a record waits for a flush at most, where a flush takes little. It may be read one
+/// turn later ([`open`]).
+const LATE_TURNS: u32 = 3;
 /// Whether a buffer has come back without a flush since the last turn of the service thread.
 static HAS_COME: AtomicBool = AtomicBool::new(false);
-/// How many flushes in a row were left out because [`HAS_COME`] was set.
-static LEFT_OUT: AtomicU32 = AtomicU32::new(0);
-const LEFT_OUT_MOST: u32 = 3;
+/// Turns of the service thread so far: the number of the latest one.
+static TURN: AtomicU32 = AtomicU32::new(0);
+/// The turn of the last flush, when it ended by the monotonic clock, and for how long it held the program's
+/// calls.
+static FLUSHED_IN: AtomicU32 = AtomicU32::new(0);
+static ENDED_NS: AtomicU64 = AtomicU64::new(0);
+static HELD_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Whether this turn of the service thread is to flush. If the program launches so much that buffers fill and
-/// come back between two turns, up to [`LEFT_OUT_MOST`] turns in a row leave the flush out, since each flush
-/// holds the program's calls. Records then come a fifth of a second late at most.
+/// Whether this turn of the service thread is to flush.
 pub fn is_flush_due() -> bool {
-    let is_due =
-        !HAS_COME.swap(false, Ordering::Relaxed) || LEFT_OUT.load(Ordering::Relaxed) >= LEFT_OUT_MOST;
-    LEFT_OUT.store(if is_due { 0 } else { LEFT_OUT.load(Ordering::Relaxed) + 1 }, Ordering::Relaxed);
-    is_due
+    let turn = TURN.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let with_cupti = buffers::in_use().filter(|index| !open::is_ours(*index));
+    let ages = with_cupti.map(|index| turn.wrapping_sub(open::given_in(index)));
+    let since_flush = turn.wrapping_sub(FLUSHED_IN.load(Ordering::Relaxed));
+    is_due(
+        HAS_COME.swap(false, Ordering::Relaxed),
+        ages.max().unwrap_or(0).min(since_flush),
+        clock::monotonic_ns().saturating_sub(ENDED_NS.load(Ordering::Relaxed)),
+        HELD_NS.load(Ordering::Relaxed),
+    )
+}
+
+/// The latest turn of the service thread.
+pub fn latest_turn() -> u32 {
+    TURN.load(Ordering::Relaxed)
+}
+
+/// Each flush holds the program's calls, and CUPTI takes longer for the same number of records the more it has
+/// delivered, without gputrace too (docs/OVERHEAD.md): so flushes take a two-hundredth of the time. They are
+/// left out while buffers come back full by themselves. Only where records wait for longer than
+/// [`LATE_TURNS`], in a buffer that fills slowly, is there one all the same, and then flushes take a twentieth
+/// of the time at most.
+///
+/// - `has_come`: whether a buffer came back by itself since the last turn;
+/// - `waiting`: the most turns for which a record may have waited;
+/// - `since_ns`, `held_ns`: the time since the last flush, and for how long it held calls.
+fn is_due(has_come: bool, waiting: u32, since_ns: u64, held_ns: u64) -> bool {
+    let is_share_below = |parts: u64| since_ns >= held_ns.saturating_mul(parts);
+    !has_come && is_share_below(200) || waiting >= LATE_TURNS && is_share_below(20)
 }
 
 /// Flushes CUPTI when no call of the driver's is under way ([`held_calls`]). With `must` the flush is never
 /// put off, but waits up to 40 ms for such a moment. Without it, buffers that come back during the flush are
 /// converted after it, so that calls are held only briefly; another client gets its records at once.
 pub fn flush(session: &Session, root: &Root, flag: u32, must: bool) {
+    let begun_ns = clock::monotonic_ns();
     let is_flushed = held_calls::flush_with(session, must, || {
         POSTPONES.store(!must, Ordering::SeqCst);
         root.flush(flag);
         // SYNC: SeqCst: whoever has put a buffer on the list sees this, or `catch_up` sees the buffer.
         POSTPONES.store(false, Ordering::SeqCst);
     });
-    if !is_flushed {
-        LEFT_OUT.store(LEFT_OUT_MOST, Ordering::Relaxed);
+    if is_flushed {
+        let ended_ns = clock::monotonic_ns();
+        ENDED_NS.store(ended_ns, Ordering::Relaxed);
+        HELD_NS.store(ended_ns.saturating_sub(begun_ns), Ordering::Relaxed);
+        FLUSHED_IN.store(latest_turn(), Ordering::Relaxed);
     }
     // Without it CUPTI's names of kernels might be unmapped meanwhile.
     if let Some(_reader) = Reader::new() {
@@ -165,6 +200,33 @@ pub fn catch_up() {
         // was put back on the list. An early reader always checks the list afterwards.
         if is_read || is_stuck && !records::ring_is_free() {
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flushes_are_rarer_the_longer_they_take() {
+        let ms = |ms: u64| ms * 1_000_000;
+        for (has_come, waiting, since_ms, held_ns, wanted) in [
+            // At each turn of 50 ms as long as one takes a quarter of a millisecond.
+            (false, 1, 50, 250_000, true),
+            (false, 1, 50, 251_000, false),
+            (false, 2, 100, 500_000, true),
+            // Not where buffers come back by themselves,
+            (true, 2, 100, 0, false),
+            // unless another one has been open for long.
+            (true, 3, 150, ms(4), true),
+            (false, 3, 200, ms(10), true),
+            (false, 3, 200, ms(11), false),
+            (false, 100, 5_000, ms(250), true),
+            (false, 100, 4_999, ms(250), false),
+        ] {
+            let due = is_due(has_come, waiting, ms(since_ms), held_ns);
+            assert_eq!(due, wanted, "{has_come} {waiting} {since_ms} ms, {held_ns} ns");
         }
     }
 }
