@@ -7,10 +7,11 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use gputrace_producer::{memory, session};
 
-use super::{open, returned};
+use super::open;
 
-/// About 1 170 kernel records. A program that launches 10 000 kernels a second fills one in a tenth of a second,
-/// so that it comes back by itself, without a flush that holds the program's calls ([`super::returned`]).
+/// About 1 170 kernel records. A program that launches 10 000 kernels a second fills one in a tenth of a
+/// second, so that it comes back by itself, without a flush that holds the program's calls
+/// ([`super::returned`]).
 /// 256 KiB to 8 MiB made no measurable difference; with few records in each, a buffer costs the launching
 /// thread 30 to 50 µs (`scripts/bench-cupti-buffers`).
 const BUFFER_BYTES: usize = 1 << 18;
@@ -140,7 +141,7 @@ pub unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most
     let (given, size) = match take() {
         Some((index, given, size)) => {
             let generation = session::current().map_or(0, |session| session.generation);
-            open::give(index, generation, returned::latest_turn(), size);
+            open::give(index, generation, size);
             (given, size)
         }
         None => (take_discard(), BUFFER_BYTES),
@@ -156,6 +157,7 @@ pub unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cupti::returned;
 
     #[test]
     fn buffers_come_back_and_run_out() {

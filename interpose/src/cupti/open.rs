@@ -61,12 +61,24 @@ pub fn turn_off() -> bool {
     !IS_OFF.swap(true, Ordering::Relaxed)
 }
 
-/// CUPTI gets a buffer of so many bytes, in that session and turn of the service thread; generation 0 means
-/// no session.
-pub fn give(index: usize, generation: u32, turn: u32, bytes: usize) {
+/// Turns of the service thread so far.
+static TURNS: AtomicU32 = AtomicU32::new(0);
+
+/// Begins the service thread's next turn.
+pub fn begin_turn() {
+    TURNS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The number of the service thread's latest turn.
+pub fn latest_turn() -> u32 {
+    TURNS.load(Ordering::Relaxed)
+}
+
+/// CUPTI gets a buffer of so many bytes, in that session; 0 means no session.
+pub fn give(index: usize, generation: u32, bytes: usize) {
     let Some(open) = OPEN.get(index) else { return };
     open.generation.store(generation, Ordering::Relaxed);
-    open.given_in.store(turn, Ordering::Relaxed);
+    open.given_in.store(latest_turn(), Ordering::Relaxed);
     open.bytes.store(bytes, Ordering::Relaxed);
     open.consumed.store(0, Ordering::Relaxed);
     open.checksum.store(0, Ordering::Relaxed);
@@ -167,9 +179,10 @@ mod tests {
         const INDEX: usize = 7;
         const NOTHING: Consumed = Consumed { at: 0, checksum: 0 };
         assert!(is_ours(INDEX) && take_back(INDEX) && read_early(INDEX, 3).is_none());
-        give(INDEX, 3, 7, 4096);
+        begin_turn();
+        give(INDEX, 3, 4096);
         assert!(!is_ours(INDEX) && read_early(INDEX, 4).is_none(), "of another session");
-        assert_eq!(given_in(INDEX), 7);
+        assert_eq!(given_in(INDEX), latest_turn());
         let mut reading = read_early(INDEX, 3).unwrap();
         assert!(read_early(INDEX, 3).is_none(), "two readers");
         assert_eq!((reading.bytes, reading.consumed, reading.seen), (4096, NOTHING, 0));
@@ -180,7 +193,7 @@ mod tests {
         assert_eq!(consumed(INDEX), Consumed { at: 64, checksum: 9 });
 
         // A buffer given without a session also starts with nothing consumed.
-        give(INDEX, 0, 0, 8192);
+        give(INDEX, 0, 8192);
         assert_eq!(consumed(INDEX), NOTHING);
         assert!(read_early(INDEX, 3).is_none());
         drop(read_early(INDEX, 0).unwrap());
@@ -227,7 +240,7 @@ mod tests {
             for round in 0..ROUNDS {
                 consumed_count.store(0, Ordering::Relaxed);
                 keeps.store(round % 4 == 3, Ordering::Relaxed);
-                give(INDEX, 1, 0, 64);
+                give(INDEX, 1, 64);
                 // Every other buffer returns when some of it was consumed, and every fourth while it is read.
                 while round % 2 == 1 && consumed_count.load(Ordering::Relaxed) == 0 {
                     std::thread::yield_now();

@@ -38,13 +38,11 @@ static POSTPONED: [Postponed; BUFFERS] = [const {
 /// Whether buffers are put on the list as they come back, for later.
 static POSTPONES: AtomicBool = AtomicBool::new(false);
 
-/// For how many turns, of 50 ms, a record waits for a flush at most, where a flush takes little. It may be read one
-/// turn later ([`open`]).
+/// For how many turns, of 50 ms, a record waits for a flush at most, where a flush takes little. It may be
+/// read one turn later ([`open`]).
 const LATE_TURNS: u32 = 3;
 /// Whether a buffer has come back without a flush since the last turn of the service thread.
 static HAS_COME: AtomicBool = AtomicBool::new(false);
-/// Turns of the service thread so far: the number of the latest one.
-static TURN: AtomicU32 = AtomicU32::new(0);
 /// The turn of the last flush, when it ended by the monotonic clock, and for how long it held the program's
 /// calls.
 static FLUSHED_IN: AtomicU32 = AtomicU32::new(0);
@@ -53,7 +51,8 @@ static HELD_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Whether this turn of the service thread is to flush.
 pub fn is_flush_due() -> bool {
-    let turn = TURN.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    open::begin_turn();
+    let turn = open::latest_turn();
     let with_cupti = buffers::in_use().filter(|index| !open::is_ours(*index));
     let ages = with_cupti.map(|index| turn.wrapping_sub(open::given_in(index)));
     let since_flush = turn.wrapping_sub(FLUSHED_IN.load(Ordering::Relaxed));
@@ -65,16 +64,11 @@ pub fn is_flush_due() -> bool {
     )
 }
 
-/// The latest turn of the service thread.
-pub fn latest_turn() -> u32 {
-    TURN.load(Ordering::Relaxed)
-}
-
-/// Each flush holds the program's calls, and CUPTI takes longer for the same number of records the more it has
-/// delivered, without gputrace too (docs/OVERHEAD.md): so flushes take a two-hundredth of the time. They are
-/// left out while buffers come back full by themselves. Only where records wait for longer than
-/// [`LATE_TURNS`], in a buffer that fills slowly, is there one all the same, and then flushes take a twentieth
-/// of the time at most.
+/// Each flush holds the program's calls, and CUPTI takes longer for the same number of records the more it
+/// has delivered, without gputrace too (docs/OVERHEAD.md): so flushes take a two-hundredth of the time. They
+/// are left out while buffers come back full by themselves. Only where records wait for longer than
+/// [`LATE_TURNS`], in a buffer that fills slowly, is there one all the same, and then flushes take a
+/// twentieth of the time at most.
 ///
 /// - `has_come`: whether a buffer came back by itself since the last turn;
 /// - `waiting`: the most turns for which a record may have waited;
@@ -99,7 +93,7 @@ pub fn flush(session: &Session, root: &Root, flag: u32, must: bool) {
         let ended_ns = clock::monotonic_ns();
         ENDED_NS.store(ended_ns, Ordering::Relaxed);
         HELD_NS.store(ended_ns.saturating_sub(begun_ns), Ordering::Relaxed);
-        FLUSHED_IN.store(latest_turn(), Ordering::Relaxed);
+        FLUSHED_IN.store(open::latest_turn(), Ordering::Relaxed);
     }
     // Without it CUPTI's names of kernels might be unmapped meanwhile.
     if let Some(_reader) = Reader::new() {
