@@ -43,11 +43,10 @@ static POSTPONES: AtomicBool = AtomicBool::new(false);
 const LATE_TURNS: u32 = 3;
 /// Whether a buffer has come back without a flush since the last turn of the service thread.
 static HAS_COME: AtomicBool = AtomicBool::new(false);
-/// The turn of the last flush, when it ended by the monotonic clock, and for how long it held the program's
-/// calls.
+/// The turn of the last flush, when it ended by the monotonic clock, and how long CUPTI took for it.
 static FLUSHED_IN: AtomicU32 = AtomicU32::new(0);
 static ENDED_NS: AtomicU64 = AtomicU64::new(0);
-static HELD_NS: AtomicU64 = AtomicU64::new(0);
+static TOOK_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Whether this turn of the service thread is to flush.
 pub fn is_flush_due() -> bool {
@@ -60,7 +59,7 @@ pub fn is_flush_due() -> bool {
         HAS_COME.swap(false, Ordering::Relaxed),
         ages.max().unwrap_or(0).min(since_flush),
         clock::monotonic_ns().saturating_sub(ENDED_NS.load(Ordering::Relaxed)),
-        HELD_NS.load(Ordering::Relaxed),
+        TOOK_NS.load(Ordering::Relaxed),
     )
 }
 
@@ -72,9 +71,10 @@ pub fn is_flush_due() -> bool {
 ///
 /// - `has_come`: whether a buffer came back by itself since the last turn;
 /// - `waiting`: the most turns for which a record may have waited;
-/// - `since_ns`, `held_ns`: the time since the last flush, and for how long it held calls.
-fn is_due(has_come: bool, waiting: u32, since_ns: u64, held_ns: u64) -> bool {
-    let is_share_below = |parts: u64| since_ns >= held_ns.saturating_mul(parts);
+/// - `since_ns`, `took_ns`: the time since the last flush, and how long CUPTI took for it. That does not
+///   contain the wait for a moment when no call is under way.
+fn is_due(has_come: bool, waiting: u32, since_ns: u64, took_ns: u64) -> bool {
+    let is_share_below = |parts: u64| since_ns >= took_ns.saturating_mul(parts);
     !has_come && is_share_below(200) || waiting >= LATE_TURNS && is_share_below(20)
 }
 
@@ -82,19 +82,17 @@ fn is_due(has_come: bool, waiting: u32, since_ns: u64, held_ns: u64) -> bool {
 /// put off, but waits up to 40 ms for such a moment. Without it, buffers that come back during the flush are
 /// converted after it, so that calls are held only briefly; another client gets its records at once.
 pub fn flush(session: &Session, root: &Root, flag: u32, must: bool) {
-    let begun_ns = clock::monotonic_ns();
-    let is_flushed = held_calls::flush_with(session, must, || {
+    held_calls::flush_with(session, must, || {
         POSTPONES.store(!must, Ordering::SeqCst);
+        let begun_ns = clock::monotonic_ns();
         root.flush(flag);
+        let ended_ns = clock::monotonic_ns();
         // SYNC: SeqCst: whoever has put a buffer on the list sees this, or `catch_up` sees the buffer.
         POSTPONES.store(false, Ordering::SeqCst);
-    });
-    if is_flushed {
-        let ended_ns = clock::monotonic_ns();
         ENDED_NS.store(ended_ns, Ordering::Relaxed);
-        HELD_NS.store(ended_ns.saturating_sub(begun_ns), Ordering::Relaxed);
+        TOOK_NS.store(ended_ns.saturating_sub(begun_ns), Ordering::Relaxed);
         FLUSHED_IN.store(open::latest_turn(), Ordering::Relaxed);
-    }
+    });
     // Without it CUPTI's names of kernels might be unmapped meanwhile.
     if let Some(_reader) = Reader::new() {
         catch_up();
@@ -205,7 +203,7 @@ mod tests {
     #[test]
     fn flushes_are_rarer_the_longer_they_take() {
         let ms = |ms: u64| ms * 1_000_000;
-        for (has_come, waiting, since_ms, held_ns, wanted) in [
+        for (has_come, waiting, since_ms, took_ns, wanted) in [
             // At each turn of 50 ms as long as one takes a quarter of a millisecond.
             (false, 1, 50, 250_000, true),
             (false, 1, 50, 251_000, false),
@@ -219,8 +217,8 @@ mod tests {
             (false, 100, 5_000, ms(250), true),
             (false, 100, 4_999, ms(250), false),
         ] {
-            let due = is_due(has_come, waiting, ms(since_ms), held_ns);
-            assert_eq!(due, wanted, "{has_come} {waiting} {since_ms} ms, {held_ns} ns");
+            let due = is_due(has_come, waiting, ms(since_ms), took_ns);
+            assert_eq!(due, wanted, "{has_come} {waiting} {since_ms} ms, {took_ns} ns");
         }
     }
 }

@@ -121,13 +121,12 @@ impl Drop for CallUnderWay<'_> {
     }
 }
 
-/// Runs `flush` at a moment when no call is under way. False if it was not run, because calls did not return
-/// in time, or because another thread flushes. With `must` it always runs: after [`BLOCKED_NS`] at most, even
+/// Runs `flush` at a moment when no call is under way, or not at all if calls do not return in time, or if
+/// another thread flushes. With `must` it always runs: after [`BLOCKED_NS`] at most, even
 /// if calls are still under way.
-pub fn flush_with(session: &Session, must: bool, flush: impl FnOnce()) -> bool {
+pub fn flush_with(session: &Session, must: bool, flush: impl FnOnce()) {
     if IS_FLUSHING.swap(true, Ordering::Acquire) && !must {
-        // Another thread flushes.
-        return false;
+        return;
     }
     let must = must || PUT_OFF.load(Ordering::Relaxed) >= PUT_OFF_MOST;
     // Before calls are held: the first time it takes milliseconds.
@@ -152,7 +151,6 @@ pub fn flush_with(session: &Session, must: bool, flush: impl FnOnce()) -> bool {
     };
     PUT_OFF.store(if is_flushed { 0 } else { PUT_OFF.load(Ordering::Relaxed) + 1 }, Ordering::Relaxed);
     IS_FLUSHING.store(false, Ordering::Release);
-    is_flushed
 }
 
 fn hold(session: &Session) -> u32 {
