@@ -40,7 +40,7 @@ static POSTPONES: AtomicBool = AtomicBool::new(false);
 
 /// For how many turns, of 50 ms, a record waits for a flush at most, where a flush takes little. It may be
 /// read one turn later ([`open`]).
-const LATE_TURNS: u32 = 3;
+const LATE_TURNS: u32 = 2;
 /// Whether a buffer has come back without a flush since the last turn of the service thread.
 static HAS_COME: AtomicBool = AtomicBool::new(false);
 /// The turn of the last flush, when it ended by the monotonic clock, and how long CUPTI took for it.
@@ -209,9 +209,9 @@ mod tests {
             (false, 1, 50, 251_000, false),
             (false, 2, 100, 500_000, true),
             // Not where buffers come back by themselves,
-            (true, 2, 100, 0, false),
+            (true, 1, 50, 0, false),
             // unless another one has been open for long.
-            (true, 3, 150, ms(4), true),
+            (true, 2, 100, ms(4), true),
             (false, 3, 200, ms(10), true),
             (false, 3, 200, ms(11), false),
             (false, 100, 5_000, ms(250), true),
