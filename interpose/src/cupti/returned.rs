@@ -41,6 +41,8 @@ static POSTPONES: AtomicBool = AtomicBool::new(false);
 /// For how many turns, of 50 ms, a record waits for a flush at most, where a flush takes little. It may be
 /// read one turn later ([`open`]).
 const LATE_TURNS: u32 = 2;
+/// The longest flush that puts off the next one by twenty times as long.
+const TOOK_MOST_NS: u64 = 5_000_000;
 /// Whether a buffer has come back without a flush since the last turn of the service thread.
 static HAS_COME: AtomicBool = AtomicBool::new(false);
 /// The turn of the last flush, when it ended by the monotonic clock, and how long CUPTI took for it.
@@ -64,10 +66,10 @@ pub fn is_flush_due() -> bool {
 }
 
 /// Each flush holds the program's calls, and CUPTI takes longer for the same number of records the more it
-/// has delivered, without gputrace too (docs/OVERHEAD.md): so flushes take a two-hundredth of the time. They
-/// are left out while buffers come back full by themselves. Only where records wait for longer than
-/// [`LATE_TURNS`], in a buffer that fills slowly, is there one all the same, and then flushes take a
-/// twentieth of the time at most.
+/// has delivered, without gputrace too (docs/OVERHEAD.md). So flushes are left out while buffers come back by
+/// themselves, and until the last one is a two-hundredth of the time. Where records have waited for
+/// [`LATE_TURNS`], in a buffer that fills slowly, it may be a twentieth. A flush that takes longer than
+/// 5 ms puts off the next one no more than one of 5 ms does: records are not to come later for it.
 ///
 /// - `has_come`: whether a buffer came back by itself since the last turn;
 /// - `waiting`: the most turns for which a record may have waited;
@@ -75,7 +77,7 @@ pub fn is_flush_due() -> bool {
 ///   contain the wait for a moment when no call is under way.
 fn is_due(has_come: bool, waiting: u32, since_ns: u64, took_ns: u64) -> bool {
     let is_share_below = |parts: u64| since_ns >= took_ns.saturating_mul(parts);
-    !has_come && is_share_below(200) || waiting >= LATE_TURNS && is_share_below(20)
+    !has_come && is_share_below(200) || waiting >= LATE_TURNS && since_ns >= took_ns.min(TOOK_MOST_NS) * 20
 }
 
 /// Flushes CUPTI when no call of the driver's is under way ([`held_calls`]). With `must` the flush is never
@@ -212,10 +214,10 @@ mod tests {
             (true, 1, 50, 0, false),
             // unless another one has been open for long.
             (true, 2, 100, ms(4), true),
-            (false, 3, 200, ms(10), true),
-            (false, 3, 200, ms(11), false),
-            (false, 100, 5_000, ms(250), true),
-            (false, 100, 4_999, ms(250), false),
+            (false, 2, 99, ms(5), false),
+            // A flush that stood still for long puts off the next one no more.
+            (false, 2, 100, ms(2_000), true),
+            (false, 1, 100, ms(2_000), false),
         ] {
             let due = is_due(has_come, waiting, ms(since_ms), took_ns);
             assert_eq!(due, wanted, "{has_come} {waiting} {since_ms} ms, {took_ns} ns");
