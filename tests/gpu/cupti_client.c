@@ -26,7 +26,8 @@ static int (*unsubscribe)(void *);
 static int (*enable_callback)(uint32_t, void *, int, uint32_t);
 static int (*enable_domain)(uint32_t, void *, int);
 
-// What cupti_client_set says: bytes of a buffer, CUPTI's own flush period, ms between flushes by a thread of ours, whether they are forced, and the subscriber:
+// What cupti_client_set says: bytes of a buffer, CUPTI's own flush period, ms between flushes by a thread of ours,
+// whether these are forced, and the subscriber:
 // 0 none, 1 of launches, 2 of all driver functions, 3 of nothing, and then there are no records either.
 static size_t buffer_bytes = BUFFER_BYTES;
 static unsigned long period_ms, flush_ms, forced, callbacks;
