@@ -187,7 +187,7 @@ fn a_fifth_of_the_time_gives_a_fifth_of_the_times_and_all_counts() {
 
 #[test]
 fn thousands_of_windows_under_eight_threads_misattribute_nothing() {
-    let traced = windows("0.5ms/2ms", "node", &["8", "6000"]);
+    let traced = windows("0.5ms/2ms", "node", &["8", "6000", "slow"]);
     expect_exact_counts(&traced.report(), own(&traced));
     let recorded = WindowedTrace::of(&traced);
     let (inside, refused) = recorded.check(is_short);

@@ -1,7 +1,8 @@
-/* windows THREADS MILLISECONDS [long|rough|fork|exit]: each thread launches two kernels in turn, a copy and a
-   captured graph of three kernels, with a stream of its own. long: now and then a kernel that takes longer than
-   any window. rough: launches that are refused, and on streams of a short life. Prints how many launches and
-   graph launches there were and, if rough, how many were refused. */
+/* windows THREADS MILLISECONDS [long|rough|slow|fork|exit]: each thread launches two kernels in turn, a copy and
+   a captured graph of three kernels, with a stream of its own. long: now and then a kernel that takes longer than
+   any window. rough: launches that are refused, and on streams of a short life. slow: longer pauses between a
+   thread's rounds, so that a debug build's collector keeps up with eight of them on two processors. Prints how
+   many launches and graph launches there were and, if rough, how many were refused. */
 #include "driver.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,8 +19,7 @@ static CUfunction longer;
 static atomic_long launches, graphs, refused;
 static int is_rough;
 static long until_ms;
-/* Between a thread's rounds: with many threads the collector of a debug build has to keep up on two processors. */
-static long pause_us;
+static long pause_us = 200;
 
 static long now_ms(void)
 {
@@ -78,9 +78,10 @@ int main(int count, char **arguments)
 {
     pthread_t threads[64];
     int some = atoi(arguments[1]);
-    pause_us = 200L * some;
     int forks = count > 3 && !strcmp(arguments[3], "fork");
     int exits = count > 3 && !strcmp(arguments[3], "exit");
+    if (count > 3 && !strcmp(arguments[3], "slow"))
+        pause_us = 1600;
     is_rough = count > 3 && !strcmp(arguments[3], "rough");
     cuda = cuda_start();
     if (count > 3 && !strcmp(arguments[3], "long")) {
