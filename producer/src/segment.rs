@@ -33,7 +33,7 @@ pub struct SegmentPlan {
 
 impl SegmentPlan {
     /// 4 MiB a thread: 65 536 launches, 160 ms at 400 000 a second, many times the collector's pause. 16
-    /// MiB for device records: a full CUPTI buffer of 1 MiB becomes 0.6 MiB of cells.
+    /// MiB for device records: a full CUPTI buffer of 256 KiB becomes 0.15 MiB of cells.
     pub const PRIMARY: SegmentPlan = SegmentPlan {
         kind: segment::kind::PRIMARY,
         definitions_bytes: 64 << 20,

@@ -1,6 +1,6 @@
 //! Decides which of the last calls of a killed process had certainly ended.
 //!
-//! CUPTI delivers a record some 50 ms after the operation's end, so the last calls of a killed process have
+//! A record comes some 50 to 200 ms after the operation's end, so the last calls of a killed process have
 //! no records even if the device was idle. Such a call counts as ended only if all of this holds:
 //! - It was made so shortly before the end that its record may not have been delivered yet. An earlier call
 //!   without a record did not end: the kernel hangs or waits.
@@ -16,7 +16,7 @@ use crate::model::definitions::Definitions;
 use crate::model::history::Histories;
 use crate::model::operation::{HostCall, Kernel};
 
-/// A call that ended longer ago has its record. This covers the 50 ms between two deliveries and the time
+/// A call that ended longer ago has its record. This covers the time between two deliveries and the time
 /// until the collector notices that a process was killed, which includes the release of its GPU memory.
 const RECORD_LATE_NS: u64 = 500_000_000;
 /// An operation may take this many times its longest time so far.

@@ -9,16 +9,14 @@ use gputrace_producer::{memory, session};
 
 use super::open;
 
-/// About 1 170 kernel records. A program that launches 10 000 kernels a second fills one in a tenth of a
-/// second, so that it comes back by itself, without a flush that holds the program's calls
-/// ([`super::returned`]).
+/// About 1 170 kernel records. A thread that launches 23 000 kernels a second fills one in 50 ms, so that it
+/// comes back by itself before there is a flush, which holds the program's calls ([`super::returned`]).
 /// 256 KiB to 8 MiB made no measurable difference; with few records in each, a buffer costs the launching
 /// thread 30 to 50 µs (`scripts/bench-cupti-buffers`).
 const BUFFER_BYTES: usize = 1 << 18;
 const LARGE: usize = 256;
 /// CUPTI from 12.x on takes one buffer for every launching thread (measured with 200 threads on 13.0).
-/// Buffers beyond the first `LARGE` are small, about 300 kernel records. Each turn of the service thread
-/// brings back the filled ones.
+/// Buffers beyond the first `LARGE` are small, about 300 kernel records.
 const SMALL_BYTES: usize = 1 << 16;
 /// At most 64 MiB and 112 MiB of addresses; only the pages that CUPTI wrote use memory. Records beyond
 /// that are counted.
@@ -140,8 +138,7 @@ fn give_back(index: usize) {
 pub unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most_records: *mut usize) {
     let (given, size) = match take() {
         Some((index, given, size)) => {
-            let generation = session::current().map_or(0, |session| session.generation);
-            open::give(index, generation, size);
+            open::give(index, session::current().map_or(0, |session| session.generation), size);
             (given, size)
         }
         None => (take_discard(), BUFFER_BYTES),

@@ -1,7 +1,7 @@
 //! The tracer's use of CUPTI, from `cuInit` until the session ends or CUPTI must be left.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use gputrace_producer::hook_state::Timing;
 use gputrace_producer::session::{self, Session};
@@ -10,18 +10,17 @@ use gputrace_wire::windows::{DeviceTimesMode, Windows};
 
 use super::root::{self, Root};
 use super::switching::Switching;
-use super::{attach, graph_times, guest, kinds, pause, records, returned, windows};
+use super::{attach, graph_times, guest, kinds, open, pause, records, returned, windows};
 use crate::hook::saving;
 use crate::process::settings;
 use crate::table::tables::Tables;
 
 const FLUSH_FORCED: u32 = 1;
 
-/// Whether CUPTI delivers at every turn of the service thread, and not only full buffers.
+/// Whether CUPTI is flushed, so that records do not only come in full buffers.
 static IS_STEADY: AtomicBool = AtomicBool::new(true);
 
-/// Turns of the service thread, and how many pass between two readings of counted launches.
-static TURNS: AtomicU32 = AtomicU32::new(0);
+/// How many turns of the service thread pass between two readings of counted launches.
 const TURNS_COUNTING: u32 = 5;
 
 /// Starts collecting device records, puts that off, or reports why it cannot.
@@ -89,8 +88,8 @@ pub fn turn(session: &'static Session) {
     }
     let root = root::of_tracer();
     pause::turn(session, root);
-    let turns = TURNS.fetch_add(1, Ordering::Relaxed);
-    if turns.is_multiple_of(TURNS_COUNTING) || session.is_flush_asked() {
+    let turn = open::begin_turn();
+    if turn % TURNS_COUNTING == 1 || session.is_flush_asked() {
         saving::write_counts(session);
     }
     let Some(root) = root else { return };
@@ -99,7 +98,7 @@ pub fn turn(session: &'static Session) {
         // Unforced, so that running kernels are not affected. A flush from our own thread is safe as long as
         // hardware tracing (HES) is off, and it is off unless a program asks for it.
         let is_asked = session.is_flush_asked();
-        if returned::is_flush_due() || is_asked {
+        if returned::is_flush_due(turn) || is_asked {
             returned::flush(session, root, 0, is_asked);
         }
         records::read_early(root);

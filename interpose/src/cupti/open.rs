@@ -8,8 +8,8 @@
 //! When the buffer comes back, the last consumed record is compared with its current content; if CUPTI
 //! changed it, early reading stops for good.
 //!
-//! Owned here: the owner state of each buffer. A buffer that comes back while it is read early is processed
-//! after the reading.
+//! Owned here: the owner state of each buffer, and the number of the service thread's turn, by which buffers
+//! have an age. A buffer that comes back while it is read early is processed after the reading.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -64,9 +64,9 @@ pub fn turn_off() -> bool {
 /// Turns of the service thread so far.
 static TURNS: AtomicU32 = AtomicU32::new(0);
 
-/// Begins the service thread's next turn.
-pub fn begin_turn() {
-    TURNS.fetch_add(1, Ordering::Relaxed);
+/// Begins the service thread's next turn, and returns its number.
+pub fn begin_turn() -> u32 {
+    TURNS.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
 }
 
 /// The number of the service thread's latest turn.
@@ -179,10 +179,10 @@ mod tests {
         const INDEX: usize = 7;
         const NOTHING: Consumed = Consumed { at: 0, checksum: 0 };
         assert!(is_ours(INDEX) && take_back(INDEX) && read_early(INDEX, 3).is_none());
-        begin_turn();
+        let turn = begin_turn();
         give(INDEX, 3, 4096);
         assert!(!is_ours(INDEX) && read_early(INDEX, 4).is_none(), "of another session");
-        assert_eq!(given_in(INDEX), latest_turn());
+        assert_eq!(given_in(INDEX), turn);
         let mut reading = read_early(INDEX, 3).unwrap();
         assert!(read_early(INDEX, 3).is_none(), "two readers");
         assert_eq!((reading.bytes, reading.consumed, reading.seen), (4096, NOTHING, 0));

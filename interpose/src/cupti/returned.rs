@@ -50,10 +50,8 @@ static FLUSHED_IN: AtomicU32 = AtomicU32::new(0);
 static ENDED_NS: AtomicU64 = AtomicU64::new(0);
 static TOOK_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Whether this turn of the service thread is to flush.
-pub fn is_flush_due() -> bool {
-    open::begin_turn();
-    let turn = open::latest_turn();
+/// Whether this turn of the service thread is to flush. To be asked once a turn.
+pub fn is_flush_due(turn: u32) -> bool {
     let with_cupti = buffers::in_use().filter(|index| !open::is_ours(*index));
     let ages = with_cupti.map(|index| turn.wrapping_sub(open::given_in(index)));
     let since_flush = turn.wrapping_sub(FLUSHED_IN.load(Ordering::Relaxed));

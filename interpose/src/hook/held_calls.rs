@@ -31,8 +31,8 @@ use crate::symbols::entry::Entry;
 /// others run, eight of them would keep the flush itself from running.
 static HOLD: AtomicU32 = AtomicU32::new(0);
 
-/// The longest time that a call is held. A flush takes some 0.1 µs a record, so far less; but if CUPTI hangs
-/// in one, the program must not hang with it.
+/// The longest time that a call is held. A flush takes milliseconds, more the longer the program runs
+/// (docs/OVERHEAD.md); but if CUPTI hangs in one, the program must not hang with it.
 const WAIT_MOST_NS: u64 = 500_000_000;
 
 /// How long a flush holds new calls and waits for those under way before it is put off. If one is under way
@@ -41,7 +41,7 @@ const PATIENCE_NS: u64 = 2_000_000;
 /// A call that has been under way for this long is taken to be blocked in the driver, and is not waited for.
 /// It is also how long a flush that must be made waits for calls.
 const BLOCKED_NS: u64 = 40_000_000;
-/// How many flushes in a row are put off at most: records come a quarter of a second late then.
+/// How many flushes in a row are put off at most: records come a third of a second late then.
 const PUT_OFF_MOST: u32 = 3;
 static PUT_OFF: AtomicU32 = AtomicU32::new(0);
 
@@ -122,8 +122,8 @@ impl Drop for CallUnderWay<'_> {
 }
 
 /// Runs `flush` at a moment when no call is under way, or not at all if calls do not return in time, or if
-/// another thread flushes. With `must` it always runs: after [`BLOCKED_NS`] at most, even
-/// if calls are still under way.
+/// another thread flushes. With `must` it always runs: after [`BLOCKED_NS`] at most, even if calls are still
+/// under way.
 pub fn flush_with(session: &Session, must: bool, flush: impl FnOnce()) {
     if IS_FLUSHING.swap(true, Ordering::Acquire) && !must {
         return;
