@@ -17,6 +17,8 @@ pub struct Settings {
     pub changes_records: bool,
     /// `GPUTRACE_SIM_FLUSHES_ALONE`: whether CUPTI crashes where a call is under way during a flush.
     pub flushes_alone: bool,
+    /// `GPUTRACE_SIM_FLUSH_MS`: how much longer each flush of CUPTI takes, 0 without it.
+    pub flush_ms: u64,
     /// `GPUTRACE_SIM_MEMORY_BYTES`: memory of each device, 80 GiB without it.
     pub memory_bytes: u64,
 }
@@ -29,6 +31,7 @@ impl Settings {
             failures: get("GPUTRACE_SIM_FAIL").unwrap_or_default(),
             changes_records: get("GPUTRACE_SIM_CHANGES_RECORDS").is_some_and(|v| v.trim() == "on"),
             flushes_alone: get("GPUTRACE_SIM_FLUSHES_ALONE").is_some_and(|v| v.trim() == "on"),
+            flush_ms: get("GPUTRACE_SIM_FLUSH_MS").and_then(|v| v.trim().parse().ok()).unwrap_or(0),
             memory_bytes: get("GPUTRACE_SIM_MEMORY_BYTES")
                 .and_then(|v| v.trim().parse().ok())
                 .unwrap_or(80 << 30),

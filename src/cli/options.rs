@@ -96,7 +96,7 @@ impl Setting {
 }
 
 /// In the order of the help pages.
-pub static SETTINGS: [&Setting; 44] = [
+pub static SETTINGS: [&Setting; 45] = [
     &OUTPUT,
     &SWITCH,
     &DEVICE_TIMES,
@@ -139,6 +139,7 @@ pub static SETTINGS: [&Setting; 44] = [
     &SIM_PACE,
     &SIM_CHANGES_RECORDS,
     &SIM_FLUSHES_ALONE,
+    &SIM_FLUSH_MS,
     &SIM_FAIL,
     &SIM_NVML,
 ];
@@ -497,6 +498,12 @@ pub static SIM_FLUSHES_ALONE: Setting = Setting {
     default: "off",
     help: "Whether the simulated CUPTI ends the process where a flush meets a call",
     ..Setting::new("GPUTRACE_SIM_FLUSHES_ALONE", Kind::Flag, Reader::Simulator)
+};
+
+pub static SIM_FLUSH_MS: Setting = Setting {
+    default: "0",
+    help: "How much longer each flush of the simulated CUPTI takes",
+    ..Setting::new("GPUTRACE_SIM_FLUSH_MS", Kind::Number, Reader::Simulator)
 };
 
 pub static SIM_FAIL: Setting = Setting {

@@ -122,6 +122,19 @@ fn no_call_is_under_way_during_a_flush() {
     }
 }
 
+/// CUPTI takes longer for a flush the longer a program runs. The program is not to wait for that: flushes come
+/// less often instead, and all records in the end.
+#[test]
+fn flushes_that_take_long_are_rare() {
+    let traced = run("held").arg("4").env("GPUTRACE_SIM_FLUSH_MS", "15").succeed();
+    let counts = traced.ended.stdout.split_whitespace().map(|count| count.parse().unwrap());
+    let [launches, held]: [u64; 2] = counts.collect::<Vec<_>>().try_into().unwrap();
+    // After 0.1, 0.4, 1.1, 2.6 s, and then every 3 s; one in 50 ms would be 80 of them.
+    assert!((2..=8).contains(&held), "{held} of {launches}");
+    let report = traced.report();
+    assert_eq!((count(&report, "launches"), count(&report, "timed_operations")), (launches, launches));
+}
+
 /// A launch that does not return for long, as its stream's queue is full, keeps others' records from nobody.
 #[test]
 fn call_that_is_blocked_for_long_does_not_put_off_flushes() {

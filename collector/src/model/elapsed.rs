@@ -16,8 +16,9 @@ use crate::model::definitions::Definitions;
 use crate::model::history::Histories;
 use crate::model::operation::{HostCall, Kernel};
 
-/// A call that ended longer ago has its record. This covers the time between two deliveries and the time
-/// until the collector notices that a process was killed, which includes the release of its GPU memory.
+/// A call that ended longer ago has its record, if no record of the process has come so late. This covers the
+/// time between two deliveries and the time until the collector notices that a process was killed, which
+/// includes the release of its GPU memory.
 const RECORD_LATE_NS: u64 = 500_000_000;
 /// An operation may take this many times its longest time so far.
 const PATIENCE: u64 = 10;
@@ -34,6 +35,8 @@ pub(super) struct Elapsed<'a> {
     pub alive_ns: u64,
     /// When the collector noticed its end.
     pub noticed_ns: u64,
+    /// The longest time so far between an operation's end and its record.
+    pub record_lag_max_ns: u64,
     pub histories: &'a Histories,
     pub definitions: &'a Definitions,
 }
@@ -43,11 +46,12 @@ impl Elapsed<'_> {
     /// shows as done, newest first.
     pub fn take_ended(&self, calls: &mut Vec<HostCall>) {
         let mut free_ns = 0;
+        let late_ns = RECORD_LATE_NS.max(self.record_lag_max_ns.saturating_mul(2));
         while let Some(call) = calls.last() {
             let Some(longest_ns) = self.longest_ns(call) else { return };
             let returned_ns = call.start_ns.saturating_add(call.duration_ns);
             let end_ns = returned_ns.max(free_ns).saturating_add(longest_ns.saturating_mul(PATIENCE));
-            let is_recent = self.noticed_ns.saturating_sub(call.start_ns) <= RECORD_LATE_NS;
+            let is_recent = self.noticed_ns.saturating_sub(call.start_ns) <= late_ns;
             if !is_recent || end_ns.saturating_add(LATENCY_NS) > self.alive_ns {
                 return;
             }
@@ -93,11 +97,22 @@ mod tests {
     }
 
     /// How many of the calls may still run if their kernel took `kernel_ns` `times` times.
-    fn left(times: u32, kernel_ns: u64, alive_ns: u64, noticed_ns: u64, mut calls: Vec<HostCall>) -> usize {
+    fn left(times: u32, kernel_ns: u64, alive_ns: u64, noticed_ns: u64, calls: Vec<HostCall>) -> usize {
+        left_late(0, times, kernel_ns, alive_ns, noticed_ns, calls)
+    }
+
+    fn left_late(
+        record_lag_max_ns: u64,
+        times: u32,
+        kernel_ns: u64,
+        alive_ns: u64,
+        noticed_ns: u64,
+        mut calls: Vec<HostCall>,
+    ) -> usize {
         let mut histories = Histories::default();
         (0..times).for_each(|_| _ = histories.judge(&Kernel::default(), kernel_ns));
         let definitions = Definitions::default();
-        Elapsed { alive_ns, noticed_ns, histories: &histories, definitions: &definitions }
+        Elapsed { alive_ns, noticed_ns, record_lag_max_ns, histories: &histories, definitions: &definitions }
             .take_ended(&mut calls);
         calls.len()
     }
@@ -123,6 +138,13 @@ mod tests {
         assert_eq!(left(100, 2_000, NOW, NOW, calls()), 3);
         assert_eq!(left(100, 2_000, NOW, NOW + 490 * MS, vec![launch(5), launch(20)]), 2);
         assert_eq!(left(100, 2_000, NOW, NOW, vec![launch(10), launch(20)]), 0);
+    }
+
+    #[test]
+    fn records_that_have_come_late_may_do_so_again() {
+        let calls = || vec![launch(10), launch(20), launch(501)];
+        assert_eq!(left_late(400 * MS, 100, 2_000, NOW, NOW, calls()), 0);
+        assert_eq!(left_late(250 * MS, 100, 2_000, NOW, NOW, calls()), 3);
     }
 
     #[test]

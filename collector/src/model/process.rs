@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::{Cell, flag, kind};
+use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::rung;
 use gputrace_wire::device::Execution;
 
@@ -404,6 +405,7 @@ impl ProcessState {
             let elapsed = Elapsed {
                 alive_ns: self.alive_ns,
                 noticed_ns: self.last_seen_ns,
+                record_lag_max_ns: self.counters.value(Counter::RecordLagMaxNs),
                 histories: &self.histories,
                 definitions: &self.definitions,
             };

@@ -70,7 +70,7 @@ pub fn begin_turn() -> u32 {
 }
 
 /// The number of the service thread's latest turn.
-pub fn latest_turn() -> u32 {
+fn latest_turn() -> u32 {
     TURNS.load(Ordering::Relaxed)
 }
 

@@ -38,44 +38,51 @@ static POSTPONED: [Postponed; BUFFERS] = [const {
 /// Whether buffers are put on the list as they come back, for later.
 static POSTPONES: AtomicBool = AtomicBool::new(false);
 
-/// For how many turns, of 50 ms, a record waits for a flush at most, where a flush takes little. It may be
-/// read one turn later ([`open`]).
+/// A buffer that CUPTI has for so many turns, of 50 ms, is flushed even though others come back by themselves.
 const LATE_TURNS: u32 = 2;
-/// The longest flush that puts off the next one by twenty times as long.
-const TOOK_MOST_NS: u64 = 5_000_000;
+/// Flushes are a two-hundredth of the time at most.
+const PARTS: u64 = 200;
+/// And a thousandth where one takes longer than this: nobody notices pauses that are shorter.
+const LONG_NS: u64 = 20_000_000;
+const PARTS_IF_LONG: u64 = 1_000;
+/// What the next flush is expected to take is twice as long as before and this at most.
+const MORE_NS: u64 = 500_000;
 /// Whether a buffer has come back without a flush since the last turn of the service thread.
 static HAS_COME: AtomicBool = AtomicBool::new(false);
-/// The turn of the last flush, when it ended by the monotonic clock, and how long CUPTI took for it.
-static FLUSHED_IN: AtomicU32 = AtomicU32::new(0);
+/// When the last flush ended, by the monotonic clock, and how long CUPTI is expected to take for one.
 static ENDED_NS: AtomicU64 = AtomicU64::new(0);
-static TOOK_NS: AtomicU64 = AtomicU64::new(0);
+static EXPECTED_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Whether this turn of the service thread is to flush. To be asked once a turn.
 pub fn is_flush_due(turn: u32) -> bool {
     let with_cupti = buffers::in_use().filter(|index| !open::is_ours(*index));
     let ages = with_cupti.map(|index| turn.wrapping_sub(open::given_in(index)));
-    let since_flush = turn.wrapping_sub(FLUSHED_IN.load(Ordering::Relaxed));
     is_due(
         HAS_COME.swap(false, Ordering::Relaxed),
-        ages.max().unwrap_or(0).min(since_flush),
+        ages.max().unwrap_or(0),
         clock::monotonic_ns().saturating_sub(ENDED_NS.load(Ordering::Relaxed)),
-        TOOK_NS.load(Ordering::Relaxed),
+        EXPECTED_NS.load(Ordering::Relaxed),
     )
 }
 
-/// Each flush holds the program's calls, and CUPTI takes longer for the same number of records the more it
-/// has delivered, without gputrace too (docs/OVERHEAD.md). So flushes are left out while buffers come back by
-/// themselves, and until the last one is a two-hundredth of the time. Where records have waited for
-/// [`LATE_TURNS`], in a buffer that fills slowly, it may be a twentieth. A flush that takes longer than
-/// 5 ms puts off the next one no more than one of 5 ms does: records are not to come later for it.
+/// Each flush holds the program's calls, and CUPTI 12.9 to 13.0 takes longer for each record the longer it has
+/// been in the process, without gputrace too (docs/OVERHEAD.md). So flushes are a small part of the time,
+/// however late the records come for it, and none is made while buffers come back by themselves: nobody waits
+/// for those.
 ///
 /// - `has_come`: whether a buffer came back by itself since the last turn;
-/// - `waiting`: the most turns for which a record may have waited;
-/// - `since_ns`, `took_ns`: the time since the last flush, and how long CUPTI took for it. That does not
-///   contain the wait for a moment when no call is under way.
-fn is_due(has_come: bool, waiting: u32, since_ns: u64, took_ns: u64) -> bool {
-    let is_share_below = |parts: u64| since_ns >= took_ns.saturating_mul(parts);
-    !has_come && is_share_below(200) || waiting >= LATE_TURNS && since_ns >= took_ns.min(TOOK_MOST_NS) * 20
+/// - `age`: for how many turns CUPTI has had the oldest buffer;
+/// - `since_ns`, `expected_ns`: the time since the last flush, and how long one takes. That does not contain
+///   the wait for a moment when no call is under way.
+fn is_due(has_come: bool, age: u32, since_ns: u64, expected_ns: u64) -> bool {
+    let parts = if expected_ns > LONG_NS { PARTS_IF_LONG } else { PARTS };
+    (!has_come || age >= LATE_TURNS) && since_ns >= expected_ns.saturating_mul(parts)
+}
+
+/// How long a flush is expected to take after one that took `took_ns`. One that stood still, with its process
+/// or its processor, says little of the next.
+fn expected(before_ns: u64, took_ns: u64) -> u64 {
+    took_ns.min(before_ns.saturating_mul(2).saturating_add(MORE_NS))
 }
 
 /// Flushes CUPTI when no call of the driver's is under way ([`held_calls`]). With `must` the flush is never
@@ -90,8 +97,8 @@ pub fn flush(session: &Session, root: &Root, flag: u32, must: bool) {
         // SYNC: SeqCst: whoever has put a buffer on the list sees this, or `catch_up` sees the buffer.
         POSTPONES.store(false, Ordering::SeqCst);
         ENDED_NS.store(ended_ns, Ordering::Relaxed);
-        TOOK_NS.store(ended_ns.saturating_sub(begun_ns), Ordering::Relaxed);
-        FLUSHED_IN.store(open::latest_turn(), Ordering::Relaxed);
+        let before_ns = EXPECTED_NS.load(Ordering::Relaxed);
+        EXPECTED_NS.store(expected(before_ns, ended_ns.saturating_sub(begun_ns)), Ordering::Relaxed);
     });
     // Without it CUPTI's names of kernels might be unmapped meanwhile.
     if let Some(_reader) = Reader::new() {
@@ -203,22 +210,31 @@ mod tests {
     #[test]
     fn flushes_are_rarer_the_longer_they_take() {
         let ms = |ms: u64| ms * 1_000_000;
-        for (has_come, waiting, since_ms, took_ns, wanted) in [
+        for (has_come, age, since_ms, expected_ns, wanted) in [
             // At each turn of 50 ms as long as one takes a quarter of a millisecond.
             (false, 1, 50, 250_000, true),
             (false, 1, 50, 251_000, false),
-            (false, 2, 100, 500_000, true),
+            (false, 9, 999, ms(5), false),
+            (false, 9, 1_000, ms(5), true),
             // Not where buffers come back by themselves,
             (true, 1, 50, 0, false),
             // unless another one has been open for long.
-            (true, 2, 100, ms(4), true),
-            (false, 2, 99, ms(5), false),
-            // A flush that stood still for long puts off the next one no more.
-            (false, 2, 100, ms(2_000), true),
-            (false, 1, 100, ms(2_000), false),
+            (true, 2, 100, 500_000, true),
+            (true, 2, 99, 500_000, false),
+            // A pause that is noticed comes less often still.
+            (false, 9, 4_000, ms(20), true),
+            (false, 9, 20_999, ms(21), false),
+            (false, 9, 21_000, ms(21), true),
         ] {
-            let due = is_due(has_come, waiting, ms(since_ms), took_ns);
-            assert_eq!(due, wanted, "{has_come} {waiting} {since_ms} ms, {took_ns} ns");
+            let due = is_due(has_come, age, ms(since_ms), expected_ns);
+            assert_eq!(due, wanted, "{has_come} {age} {since_ms} ms, {expected_ns} ns");
         }
+    }
+
+    #[test]
+    fn flush_that_stands_still_once_puts_off_the_next_one_for_less_than_half_a_second() {
+        assert!(expected(700_000, 5_000_000_000) * PARTS < 500_000_000);
+        let grown = (0..20).fold(0, |before_ns, _| expected(before_ns, 30_000_000));
+        assert_eq!((grown, expected(grown, 200_000)), (30_000_000, 200_000));
     }
 }

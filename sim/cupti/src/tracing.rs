@@ -10,6 +10,7 @@ use crate::record::size_of_kind;
 use crate::result::*;
 use crate::state::{self, State};
 use gputrace_sim::settings::settings;
+use std::time::Duration;
 
 /// Kinds run up to this one.
 const LAST_KIND: u32 = 59;
@@ -108,7 +109,10 @@ pub extern "C" fn cuptiActivityRegisterCallbacks(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityFlushAll(flag: u32) -> u32 {
-    number(alone::flushed(|| delivery::flush(flag & FORCED != 0)))
+    number(alone::flushed(|| {
+        std::thread::sleep(Duration::from_millis(settings().flush_ms));
+        delivery::flush(flag & FORCED != 0)
+    }))
 }
 
 /// The old form, for one context; buffers are not kept by context.
