@@ -122,8 +122,8 @@ fn no_call_is_under_way_during_a_flush() {
     }
 }
 
-/// CUPTI takes longer for a flush the longer a program runs. The program is not to wait for that: flushes come
-/// less often instead, and all records in the end.
+/// CUPTI takes longer for a flush the longer a program runs. The program is not to wait for that: flushes
+/// come less often instead, and all records in the end.
 #[test]
 fn flushes_that_take_long_are_rare() {
     let traced = run("held").arg("4").env("GPUTRACE_SIM_FLUSH_MS", "15").succeed();

@@ -38,7 +38,7 @@ static POSTPONED: [Postponed; BUFFERS] = [const {
 /// Whether buffers are put on the list as they come back, for later.
 static POSTPONES: AtomicBool = AtomicBool::new(false);
 
-/// A buffer that CUPTI has for so many turns, of 50 ms, is flushed even though others come back by themselves.
+/// A buffer that CUPTI has for so many turns, of 50 ms, is flushed even if others come back by themselves.
 const LATE_TURNS: u32 = 2;
 /// Flushes are a two-hundredth of the time at most.
 const PARTS: u64 = 200;
@@ -65,8 +65,8 @@ pub fn is_flush_due(turn: u32) -> bool {
     )
 }
 
-/// Each flush holds the program's calls, and CUPTI 12.9 to 13.0 takes longer for each record the longer it has
-/// been in the process, without gputrace too (docs/OVERHEAD.md). So flushes are a small part of the time,
+/// Each flush holds the program's calls, and CUPTI 12.9 to 13.0 takes longer for each record the longer it
+/// has been in the process, without gputrace too (docs/OVERHEAD.md). So flushes are a small part of the time,
 /// however late the records come for it, and none is made while buffers come back by themselves: nobody waits
 /// for those.
 ///
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn flush_that_stands_still_once_puts_off_the_next_one_for_less_than_half_a_second() {
+    fn one_stalled_flush_delays_the_next_by_half_a_second_at_most() {
         assert!(expected(700_000, 5_000_000_000) * PARTS < 500_000_000);
         let grown = (0..20).fold(0, |before_ns, _| expected(before_ns, 30_000_000));
         assert_eq!((grown, expected(grown, 200_000)), (30_000_000, 200_000));
