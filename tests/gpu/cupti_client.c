@@ -297,12 +297,6 @@ static void *flush_often(void *unused) {
   return NULL;
 }
 
-// How many flushes there were since the last question, or since the begin; *ns gets what they took in all.
-uint64_t cupti_client_flushes(uint64_t *ns) {
-  *ns = __atomic_exchange_n(&flushes_ns, 0, __ATOMIC_RELAXED);
-  return __atomic_exchange_n(&flushes, 0, __ATOMIC_RELAXED);
-}
-
 // While the client is off: buffer=BYTES,period=MS,flush=MS,forced=0|1,callbacks=0|1|2|3; what is not named is as at first. 0, or -3 for other text.
 int cupti_client_set(const char *text) {
   static int has_thread;
@@ -340,6 +334,17 @@ static uint64_t counted(void) {
   uint64_t calls = kernels.calls;
   pthread_mutex_unlock(&lock);
   return calls;
+}
+
+// How many flushes there were since the last question, or since the begin; *ns gets what they took in all, and
+// *calls of how many kernels records came meanwhile.
+uint64_t cupti_client_flushes(uint64_t *ns, uint64_t *calls) {
+  static uint64_t before;
+  uint64_t now = counted();
+  *ns = __atomic_exchange_n(&flushes_ns, 0, __ATOMIC_RELAXED);
+  *calls = now - before;
+  before = now;
+  return __atomic_exchange_n(&flushes, 0, __ATOMIC_RELAXED);
 }
 
 static int prepared;

@@ -8,10 +8,11 @@ It prints READY once it is warm. Between two steps it looks for a line on stdin:
     profiler on|off          begins or ends torch.profiler, and prints DONE
     client on|off LIBRARY    begins or ends a CUPTI client (tests/gpu/cupti_client.c), and prints DONE or its error
     client on:TEXT LIBRARY   the same with settings, as cupti_client_set takes them
-    flushes LIBRARY          how many flushes that client has made since the last time, and what they took: FLUSHES COUNT NS
+    flushes LIBRARY          how many flushes that client has made since the last time, what they took, and of how
+                             many kernels records came meanwhile: FLUSHES COUNT NS KERNELS
     untraced on|off          takes gputrace's hooks out of the process, or puts them back, and prints DONE or its error
 
-small, graph, gpu: as in torch_bench.py; with --replays N a step has so many of them before its wait. llama: eager decoding with the Llama of
+small, graph, gpu: as in torch_bench.py; with --replays N a step has so many of them before its wait, or of tiny's five kernels. llama: eager decoding with the Llama of
 transformers (8 layers of 256, random weights), four tokens a step. tiny: kernels by the driver's own interface, also on the simulated device; --plant STATE=SHARE makes its steps longer in that
 state, and --drift SHARE makes them longer with time, as tests of the benchmark need.
 """
@@ -89,7 +90,7 @@ def tiny(between):
         if between:
             between()
         until = time.perf_counter() + 2e-3 * (1 + options.drift * (time.monotonic() - begin)) * (1 + (float(share) if state == where else 0))
-        for _ in range(5):
+        for _ in range(5 * options.replays):
             assert cuda.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, None, None, None) == 0
         assert cuda.cuCtxSynchronize() == 0
         while time.perf_counter() < until:
@@ -149,10 +150,10 @@ def main():
             except (OSError, RuntimeError) as error:
                 print(error, flush=True)
         elif line.startswith("flushes "):
-            took = ctypes.c_uint64()
+            took, kernels = ctypes.c_uint64(), ctypes.c_uint64()
             flushes = ctypes.CDLL(line.split(" ", 1)[1]).cupti_client_flushes
             flushes.restype = ctypes.c_uint64
-            print("FLUSHES", flushes(ctypes.byref(took)), took.value, flush=True)
+            print("FLUSHES", flushes(ctypes.byref(took), ctypes.byref(kernels)), took.value, kernels.value, flush=True)
         elif line.startswith("client "):
             _, word, library = line.split(" ", 2)
             print(client(word, library), flush=True)
