@@ -71,11 +71,16 @@ fn version(path: &Path) -> Result<String, String> {
     };
     // libcupti does not survive being unloaded in every release.
     std::mem::forget(library);
-    if code == 0 {
-        Ok(format!("API version {version}"))
-    } else {
-        Err(format!("cuptiGetVersion failed with {code}"))
-    }
+    if code == 0 { Ok(described(version)) } else { Err(format!("cuptiGetVersion failed with {code}")) }
+}
+
+/// 12.9 and 13.0 take some 5 ns more for each record with each second that they are in a process
+/// (docs/OVERHEAD.md, "With time"). 11.8, 12.4 and 13.5 do not; others were not tried.
+fn described(version: u32) -> String {
+    let slower = matches!(version, 28 | 130_000..=130_099);
+    let note =
+        if slower { ", takes longer for each record the longer a program runs (13.5 does not)" } else { "" };
+    format!("API version {version}{note}")
 }
 
 /// Real paths of all that are found, each once.
@@ -139,4 +144,17 @@ fn matching(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     let named =
         entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)));
     named.map(|entry| entry.path()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_get_slower_are_said_to() {
+        for (version, is_slower) in [(18, false), (22, false), (28, true), (130_001, true), (130_500, false)]
+        {
+            assert_eq!(described(version).contains("takes longer"), is_slower, "{version}");
+        }
+    }
 }

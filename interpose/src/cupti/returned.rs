@@ -66,9 +66,9 @@ pub fn is_flush_due(turn: u32) -> bool {
 }
 
 /// Each flush holds the program's calls, and CUPTI 12.9 and 13.0 take longer for each record the longer they
-/// have been in the process, without gputrace too (docs/OVERHEAD.md). So flushes are a small part of the time,
-/// however late the records come for it, and none is made while buffers come back by themselves: nobody waits
-/// for those.
+/// have been in the process, without gputrace too (docs/OVERHEAD.md). So flushes are a small part of the
+/// time, however late the records come for it, and none is made while buffers come back by themselves: nobody
+/// waits for those.
 ///
 /// - `has_come`: whether a buffer came back by itself since the last turn;
 /// - `age`: for how many turns CUPTI has had the oldest buffer;
