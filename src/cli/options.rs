@@ -194,7 +194,7 @@ pub static GRAPH_TIMES: Setting = Setting {
 pub static DELIVERY: Setting = Setting {
     default: "steady",
     help: "When CUPTI delivers device times",
-    details: "steady: twenty times a second, so that a killed process loses little\n\
+    details: "steady: up to twenty times a second, so that a killed process loses little\n\
               full: in full buffers only",
     ..Setting::new("GPUTRACE_DELIVERY", Kind::OneOf("steady|full"), Reader::Library)
 };

@@ -74,7 +74,7 @@ fn version(path: &Path) -> Result<String, String> {
     if code == 0 { Ok(described(version)) } else { Err(format!("cuptiGetVersion failed with {code}")) }
 }
 
-/// 12.9 and 13.0 take some 5 ns more for each record with each second that they are in a process
+/// 12.9 and 13.0 take 3 to 5 ns more for each record with each second that they are in a process
 /// (docs/OVERHEAD.md, "With time"). 11.8, 12.4 and 13.5 do not; others were not tried.
 fn described(version: u32) -> String {
     let slower = matches!(version, 28 | 130_000..=130_099);

@@ -126,11 +126,12 @@ fn no_call_is_under_way_during_a_flush() {
 /// come less often instead, and all records in the end.
 #[test]
 fn flushes_that_take_long_are_rare() {
-    let traced = run("held").arg("4").env("GPUTRACE_SIM_FLUSH_MS", "15").succeed();
+    let traced = run("held").arg("4").env("GPUTRACE_SIM_FLUSH_MS", "50").succeed();
     let counts = traced.ended.stdout.split_whitespace().map(|count| count.parse().unwrap());
     let [launches, held]: [u64; 2] = counts.collect::<Vec<_>>().try_into().unwrap();
-    // After 0.1, 0.4, 1.1, 2.6 s, and then every 3 s; one in 50 ms would be 80 of them.
-    assert!((2..=8).contains(&held), "{held} of {launches}");
+    // At once, and then 0.1, 0.3, 0.7 and 1.5 s after the one before, as it becomes known what one takes.
+    // Flushes at each turn would be 40 of them.
+    assert!((3..=6).contains(&held), "{held} of {launches}");
     let report = traced.report();
     assert_eq!((count(&report, "launches"), count(&report, "timed_operations")), (launches, launches));
 }
@@ -149,7 +150,9 @@ fn call_that_is_blocked_for_long_does_not_put_off_flushes() {
     assert!(status.success(), "{stderr}");
     let report = report(&[folder.join("out")]);
     let lag_ns = count(&report["cost"], "record_lag_max_ns");
-    assert!(lag_ns < 250_000_000, "{lag_ns}");
+    // A flush that is put off until the end comes after two seconds; one that is put off three times, and is
+    // slow on a busy machine, after a third or two of one.
+    assert!(lag_ns < 1_000_000_000, "{lag_ns}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Decides which of the last calls of a killed process had certainly ended.
 //!
-//! A record comes some 50 to 200 ms after the operation's end, so the last calls of a killed process have
-//! no records even if the device was idle. Such a call counts as ended only if all of this holds:
+//! A record mostly comes some 50 to 200 ms after the operation's end, so the last calls of a killed process
+//! have no records even if the device was idle. Such a call counts as ended only if all of this holds:
 //! - It was made so shortly before the end that its record may not have been delivered yet. An earlier call
 //!   without a record did not end: the kernel hangs or waits.
 //! - All calls before it, on all streams, are known to be done or count as ended by these rules.
@@ -16,10 +16,12 @@ use crate::model::definitions::Definitions;
 use crate::model::history::Histories;
 use crate::model::operation::{HostCall, Kernel};
 
-/// A call that ended longer ago has its record, if no record of the process has come so late. This covers the
-/// time between two deliveries and the time until the collector notices that a process was killed, which
-/// includes the release of its GPU memory.
+/// A call that ended longer ago has its record, if no record of the process has come half as late. This
+/// covers the time between two deliveries and the time until the collector notices that a process was
+/// killed, which includes the release of its GPU memory.
 const RECORD_LATE_NS: u64 = 500_000_000;
+/// Or longer ago than this, however late one has come: that may have been a single one, behind a long kernel.
+const RECORD_LATE_MOST_NS: u64 = 5_000_000_000;
 /// An operation may take this many times its longest time so far.
 const PATIENCE: u64 = 10;
 /// Added once: the latency of a launch on an idle device with low clocks.
@@ -46,7 +48,8 @@ impl Elapsed<'_> {
     /// shows as done, newest first.
     pub fn take_ended(&self, calls: &mut Vec<HostCall>) {
         let mut free_ns = 0;
-        let late_ns = RECORD_LATE_NS.max(self.record_lag_max_ns.saturating_mul(2));
+        let lag_ns = self.record_lag_max_ns.saturating_mul(2);
+        let late_ns = lag_ns.clamp(RECORD_LATE_NS, RECORD_LATE_MOST_NS);
         while let Some(call) = calls.last() {
             let Some(longest_ns) = self.longest_ns(call) else { return };
             let returned_ns = call.start_ns.saturating_add(call.duration_ns);
@@ -145,6 +148,8 @@ mod tests {
         let calls = || vec![launch(10), launch(20), launch(501)];
         assert_eq!(left_late(400 * MS, 100, 2_000, NOW, NOW, calls()), 0);
         assert_eq!(left_late(250 * MS, 100, 2_000, NOW, NOW, calls()), 3);
+        let old = || vec![launch(10), launch(5_001)];
+        assert_eq!(left_late(20_000 * MS, 100, 2_000, NOW, NOW, old()), 2, "it hangs all the same");
     }
 
     #[test]

@@ -80,8 +80,8 @@ fn asked_mode() -> DeviceTimesMode {
 }
 
 /// The periodic work of the service thread. CUPTI's own flush period returns only full buffers, and a
-/// killed process should lose little, so this flushes at most turns. If the session ended because its
-/// collector is gone, CUPTI is left.
+/// killed process should lose little, so this flushes whenever [`returned`] says that it is due. If the
+/// session ended because its collector is gone, CUPTI is left.
 pub fn turn(session: &'static Session) {
     if !session.is_current() {
         return stop();

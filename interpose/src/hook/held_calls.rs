@@ -41,7 +41,7 @@ const PATIENCE_NS: u64 = 2_000_000;
 /// A call that has been under way for this long is taken to be blocked in the driver, and is not waited for.
 /// It is also how long a flush that must be made waits for calls.
 const BLOCKED_NS: u64 = 40_000_000;
-/// How many flushes in a row are put off at most: records come a third of a second late then.
+/// How many flushes in a row are put off at most: that makes records 0.2 s later.
 const PUT_OFF_MOST: u32 = 3;
 static PUT_OFF: AtomicU32 = AtomicU32::new(0);
 
