@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::harness::folder::Folder;
 use crate::harness::program::{Link, compiled};
 use crate::harness::session::Session;
-use crate::harness::tool::{count, dropped, report, run, run_with};
+use crate::harness::tool::{Traced, count, dropped, report, run, run_with};
 
 #[test]
 fn device_times_off_keeps_the_counts() {
@@ -103,6 +103,12 @@ fn deep_queue_s_device_times_arrive_once_each() {
     assert!(lag_ns < 700_000_000, "{lag_ns}");
 }
 
+/// What the program itself counted, and printed.
+fn own_counts(traced: &Traced) -> [u64; 2] {
+    let counts = traced.ended.stdout.split_whitespace().map(|count| count.parse().unwrap());
+    counts.collect::<Vec<_>>().try_into().unwrap()
+}
+
 /// CUPTI 13.0 crashes where a flush comes in the midst of calls of several threads; the simulated one always
 /// does here.
 #[test]
@@ -112,8 +118,7 @@ fn no_call_is_under_way_during_a_flush() {
             .env("GPUTRACE_SIM_FLUSHES_ALONE", "on")
             .succeed();
         let report = traced.report();
-        let counts = traced.ended.stdout.split_whitespace().map(|count| count.parse().unwrap());
-        let [launches, others]: [u64; 2] = counts.collect::<Vec<_>>().try_into().unwrap();
+        let [launches, others] = own_counts(&traced);
         assert_eq!((count(&report, "launches"), dropped(&report)), (launches, 0), "{options:?}");
         assert_eq!(count(&report, "graph_launches"), others, "{options:?}");
         if options.first() != Some(&"--device-times") {
@@ -127,8 +132,7 @@ fn no_call_is_under_way_during_a_flush() {
 #[test]
 fn flushes_that_take_long_are_rare() {
     let traced = run("held").arg("4").env("GPUTRACE_SIM_FLUSH_MS", "50").succeed();
-    let counts = traced.ended.stdout.split_whitespace().map(|count| count.parse().unwrap());
-    let [launches, held]: [u64; 2] = counts.collect::<Vec<_>>().try_into().unwrap();
+    let [launches, held] = own_counts(&traced);
     // At once, and then 0.1, 0.3, 0.7 and 1.5 s after the one before, as it becomes known what one takes.
     // Flushes at each turn would be 40 of them.
     assert!((3..=6).contains(&held), "{held} of {launches}");
@@ -137,8 +141,17 @@ fn flushes_that_take_long_are_rare() {
 }
 
 /// A launch that does not return for long, as its stream's queue is full, keeps others' records from nobody.
+/// On a busy machine a flush may stand still, and the next ones come later for it: so once in three times.
 #[test]
 fn call_that_is_blocked_for_long_does_not_put_off_flushes() {
+    let mut lags_ns = Vec::new();
+    while !lags_ns.last().is_some_and(|lag_ns| *lag_ns < 250_000_000) {
+        assert!(lags_ns.len() < 3, "{lags_ns:?}");
+        lags_ns.push(lag_beside_a_blocked_call_ns());
+    }
+}
+
+fn lag_beside_a_blocked_call_ns() -> u64 {
     let folder = Folder::new();
     let program = compiled("under_way", Link::Driver);
     let mut session = Session::run(&folder, &[], program, &["400", "1"]);
@@ -148,11 +161,7 @@ fn call_that_is_blocked_for_long_does_not_put_off_flushes() {
     session.line();
     let (status, stderr) = session.end();
     assert!(status.success(), "{stderr}");
-    let report = report(&[folder.join("out")]);
-    let lag_ns = count(&report["cost"], "record_lag_max_ns");
-    // A flush that is put off until the end comes after two seconds; one that is put off three times, and is
-    // slow on a busy machine, after a third or two of one.
-    assert!(lag_ns < 1_000_000_000, "{lag_ns}");
+    count(&report(&[folder.join("out")])["cost"], "record_lag_max_ns")
 }
 
 #[test]
