@@ -55,8 +55,7 @@ fn wheel(cuda: i32) -> Option<&'static str> {
     }
 }
 
-/// The library's own word for its version, turned into the CUDA release it belongs to where the
-/// file name says so.
+/// Loads the library, asks it for its API version, and describes that ([`described`]).
 fn version(path: &Path) -> Result<String, String> {
     // SAFETY: libcupti's constructors are what any program that links it runs.
     let library =

@@ -1,5 +1,5 @@
-/* held SECONDS: launches a kernel about every 0.2 ms. Prints how many launches there were, and how many took over
-   40 ms. */
+/* held SECONDS: launches a kernel about every 0.2 ms. Prints how many launches there were, and how many of the
+   calls took over 40 ms. */
 #include "driver.h"
 #include <time.h>
 #include <unistd.h>

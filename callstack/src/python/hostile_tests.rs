@@ -46,8 +46,8 @@ impl Numbers {
     }
 }
 
-/// What two computations in a row return. Other tests may begin to hear of ends in between, once, and count
-/// some, so a few are tried.
+/// The result of `compute`, once two calls in a row agree. The counts of ended code objects are global: a
+/// test on another thread may begin to count or raise a count between two calls, so several are made.
 fn the_same_twice<T: PartialEq>(compute: impl Fn() -> T) -> T {
     let mut last = compute();
     for _ in 0..8 {

@@ -16,11 +16,12 @@ use crate::model::definitions::Definitions;
 use crate::model::history::Histories;
 use crate::model::operation::{HostCall, Kernel};
 
-/// A call that ended longer ago has its record, if no record of the process has come half as late. This
-/// covers the time between two deliveries and the time until the collector notices that a process was
-/// killed, which includes the release of its GPU memory.
+/// A call without a record counts as recent if it was made at most twice the longest lag of a record ago, or
+/// at most this long ago. This covers the time between two deliveries and the time until the collector
+/// notices that a process was killed, which includes the release of its GPU memory.
 const RECORD_LATE_NS: u64 = 500_000_000;
-/// Or longer ago than this, however late one has come: that may have been a single one, behind a long kernel.
+/// Never if it was made longer ago than this: the longest lag may be that of a single record, behind a long
+/// kernel.
 const RECORD_LATE_MOST_NS: u64 = 5_000_000_000;
 /// An operation may take this many times its longest time so far.
 const PATIENCE: u64 = 10;

@@ -38,15 +38,18 @@ static POSTPONED: [Postponed; BUFFERS] = [const {
 /// Whether buffers are put on the list as they come back, for later.
 static POSTPONES: AtomicBool = AtomicBool::new(false);
 
-/// A buffer that CUPTI has for so many turns, of 50 ms, is flushed even if others come back by themselves.
+/// Once CUPTI has had a buffer for this many turns of 50 ms, a flush is allowed even while other buffers come
+/// back by themselves. The limit of [`PARTS`] still applies.
 const LATE_TURNS: u32 = 2;
-/// Flushes are a two-hundredth of the time at most, in the long run.
+/// After a flush, at least this many times the expected duration of one passes before the next, so that
+/// flushes are at most a two-hundredth of the time in the long run.
 const PARTS: u64 = 200;
-/// The next flush is expected to take twice as long as before and this at most.
+/// After a slower flush, the expected duration becomes at most twice the former one plus this.
 const MORE_NS: u64 = 500_000;
-/// And as long as before less such a part of the difference, where the last one took less.
+/// After a faster flush, it falls by the difference divided by this.
 const FALLS_BY: u64 = 4;
-/// Whether a buffer has come back without a flush since the last turn of the service thread.
+/// Whether a buffer has come back since the last turn of the service thread. Those that come back during a
+/// flush without `must` do not count.
 static HAS_COME: AtomicBool = AtomicBool::new(false);
 /// When the last flush ended, by the monotonic clock, and how long CUPTI is expected to take for one.
 static ENDED_NS: AtomicU64 = AtomicU64::new(0);
@@ -64,10 +67,10 @@ pub fn is_flush_due(turn: u32) -> bool {
     )
 }
 
-/// Each flush holds the program's calls, and CUPTI 12.9 and 13.0 take longer for each record the longer they
-/// have been in the process, without gputrace too (docs/OVERHEAD.md). So flushes are a small part of the
-/// time, however late the records come for it. None is made while buffers come back by themselves, for which
-/// nobody waits, unless one has been with CUPTI for [`LATE_TURNS`].
+/// The program's calls wait during a flush. With CUPTI 12.9 and 13.0 each record takes longer the longer the
+/// process has run, with or without gputrace (docs/OVERHEAD.md). So the share of time that flushes take is
+/// limited, even if records come late then. No call waits for a buffer that comes back by itself. While that
+/// happens there is no flush, unless CUPTI has had some buffer for [`LATE_TURNS`].
 ///
 /// - `has_come`: whether a buffer came back by itself since the last turn;
 /// - `age`: for how many turns CUPTI has had the oldest buffer;
@@ -77,29 +80,33 @@ fn is_due(has_come: bool, age: u32, since_ns: u64, expected_ns: u64) -> bool {
     (!has_come || age >= LATE_TURNS) && since_ns >= expected_ns.saturating_mul(PARTS)
 }
 
-/// How long a flush is expected to take after one that took `took_ns`. One that stood still, with its process
-/// or its processor, says little of the next; nor does one that found nothing, between two that found much.
+/// How long a flush is expected to take after one that took `took_ns`. A single outlier changes that only in
+/// part: a flush may be slow only as its process was stopped, and fast only as there were no records.
 fn expected(before_ns: u64, took_ns: u64) -> u64 {
     let most = before_ns.saturating_mul(2).saturating_add(MORE_NS);
     if took_ns > before_ns { took_ns.min(most) } else { before_ns - (before_ns - took_ns) / FALLS_BY }
 }
 
-/// Flushes CUPTI when no call of the driver's is under way ([`held_calls`]). With `must` the flush is never
-/// put off, but waits up to 40 ms for such a moment. Without it, buffers that come back during the flush are
-/// converted after it, so that calls are held only briefly; another client gets its records at once.
+/// Flushes CUPTI, if possible when no call of the driver's is under way ([`held_calls`]). With `must` it
+/// waits at most 40 ms for such a moment, and then flushes anyway. Without, it may leave the flush out; after
+/// three in a row that were left out, one waits as with `must`.
+///
+/// Without `must`, our buffers that come back during the flush are converted after it, so that calls are held
+/// only briefly. Another client of CUPTI gets its records during the flush in both cases.
 pub fn flush(session: &Session, root: &Root, flag: u32, must: bool) {
     held_calls::flush_with(session, must, || {
         POSTPONES.store(!must, Ordering::SeqCst);
         let begun_ns = clock::monotonic_ns();
         root.flush(flag);
         let ended_ns = clock::monotonic_ns();
-        // SYNC: SeqCst: whoever has put a buffer on the list sees this, or `catch_up` sees the buffer.
+        // SYNC: SeqCst: a thread that has just put a buffer on the list sees `false` and processes the list
+        // itself, or the `catch_up` below sees the buffer.
         POSTPONES.store(false, Ordering::SeqCst);
         ENDED_NS.store(ended_ns, Ordering::Relaxed);
         let before_ns = EXPECTED_NS.load(Ordering::Relaxed);
         EXPECTED_NS.store(expected(before_ns, ended_ns.saturating_sub(begun_ns)), Ordering::Relaxed);
     });
-    // Without it CUPTI's names of kernels might be unmapped meanwhile.
+    // The reader keeps CUPTI mapped: records point to names of kernels in its memory.
     if let Some(_reader) = Reader::new() {
         catch_up();
     }
