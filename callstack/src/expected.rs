@@ -18,7 +18,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::hint::cold_path;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use gputrace_producer::memory::{self, Zeroed, prefetch};
+use gputrace_producer::memory::{self, Zeroed, prefetch_at};
 
 use crate::native::last_walk::{LastNativeWalk, NativeStart};
 use crate::python::lives;
@@ -227,9 +227,8 @@ impl KeptStacks {
     /// Prefetches the stack that the thread probably has next.
     #[inline(always)]
     pub fn expect(&self, position: KeptPosition) {
-        if let Some(kept) = self.kept.get(usize::from(position.next)) {
-            prefetch(kept);
-        }
+        // Outside of the array nothing need be mapped.
+        prefetch_at(self.kept.as_ptr().wrapping_add(position.next.into()).addr() as u64);
     }
 
     /// The stack of that number, if it is one in these circumstances: Python's frames, and the native words.

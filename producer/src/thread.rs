@@ -233,24 +233,31 @@ impl Slot {
         }
     }
 
-    /// As [`call_begins`](Slot::call_begins), for a thread that is known to have caught up. Prefetches the
-    /// memory that the thread's next entry will be written to.
+    /// As [`call_begins`](Slot::call_begins), without asking whether there is a ring. Prefetches the memory
+    /// that the thread's next entry will be written to.
+    ///
+    /// # Safety
+    ///
+    /// The caller guarantees that the thread had [caught up](Slot::is_caught_up) when its hook began.
     #[inline(always)]
-    pub fn launch_begins(&self, ticks: u64) {
-        if let Some(header) = self.header.get() {
-            header.in_call.store(time_of_call(ticks), Ordering::Relaxed);
-            // SAFETY: as in `emit`.
-            prefetch_to_write(unsafe { (*self.ring.get()).assume_init_ref() }.next());
-        }
+    pub unsafe fn launch_begins(&self, ticks: u64) {
+        // SAFETY: the caller guarantees it.
+        let header = unsafe { self.header_once_caught_up() };
+        header.in_call.store(time_of_call(ticks), Ordering::Relaxed);
+        // SAFETY: as in `emit`.
+        prefetch_to_write(unsafe { (*self.ring.get()).assume_init_ref() }.next());
     }
 
-    /// As [`call_ends`](Slot::call_ends), for a thread that is known to have caught up.
+    /// As [`call_ends`](Slot::call_ends), likewise.
+    ///
+    /// # Safety
+    ///
+    /// As for [`launch_begins`](Slot::launch_begins).
     #[inline(always)]
-    pub fn launch_ends(&self) {
-        if let Some(header) = self.header.get() {
-            // SYNC: pairs with the Acquire load in `Rings::calls_under_way`.
-            header.in_call.store(0, Ordering::Release);
-        }
+    pub unsafe fn launch_ends(&self) {
+        // SYNC: pairs with the Acquire load in `Rings::calls_under_way`.
+        // SAFETY: the caller guarantees it.
+        unsafe { self.header_once_caught_up() }.in_call.store(0, Ordering::Release);
     }
 
     /// Notes that the thread is about to call the driver, and when; false, and nothing is noted, if it has no
@@ -278,6 +285,18 @@ impl Slot {
     #[inline(always)]
     fn header_of_session(&self) -> Option<&'static RingHeader> {
         self.header.get().filter(|_| self.attached.get() == fork::generation())
+    }
+
+    /// The header of the thread's ring, without asking whether there is one. `begin` lets a thread catch up
+    /// only with a header, and `attach`, which alone takes that away, lets it catch up again after that.
+    ///
+    /// # Safety
+    ///
+    /// The caller guarantees that the thread had caught up at some moment of the hook that it is in.
+    #[inline(always)]
+    unsafe fn header_once_caught_up(&self) -> &'static RingHeader {
+        // SAFETY: the caller guarantees it, and a hook that has gone past its begin does not attach.
+        unsafe { self.header.get().unwrap_unchecked() }
     }
 
     /// The header of the thread's ring, if the thread has [caught up](Slot::is_caught_up): in a forked child,
@@ -431,7 +450,8 @@ impl Slot {
         if !self.is_caught_up() && !self.begin_or_count(session) {
             return;
         }
-        let Some(header) = self.header.get() else { return cold_path() };
+        // SAFETY: the thread has caught up, or has done so in `begin_or_count`.
+        let header = unsafe { self.header_once_caught_up() };
         // SAFETY: as in `emit`.
         let ring = unsafe { (*self.ring.get()).assume_init_mut() };
         let space = match ring.space_for_one() {

@@ -38,6 +38,8 @@ macro_rules! hook {
             $crate::hook::around_launch::way!(
                 "lea rsi, [rip + {entries} + {entry_at}]", "{paused_begin}", "{paused_end}", "{paused}"
             ),
+            // The function before the call follows: so it begins with a cache line.
+            ".p2align 6",
             ".cfi_endproc",
             page = sym gputrace_producer::fork::PAGE,
             state = const gputrace_producer::fork::HOOK_STATE_AT,

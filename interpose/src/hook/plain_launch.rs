@@ -12,7 +12,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use gputrace_producer::clock;
 use gputrace_producer::fork::{self, StateOfProcess};
 use gputrace_producer::session;
-use gputrace_producer::thread;
+use gputrace_producer::thread::{self, Slot};
 use gputrace_wire::call::Call;
 use gputrace_wire::cell::{flag, kind};
 
@@ -31,6 +31,8 @@ use crate::table::tables;
 /// What is kept while the driver's function runs.
 #[derive(Clone, Copy)]
 struct Kept {
+    /// The thread's.
+    slot: *const Slot,
     bucket: Bucket<'static>,
     state: StateOfProcess,
     /// If the hook's own time is measured.
@@ -65,9 +67,10 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
         let launched = pair_of(unsafe { Launch::of(frame) });
         let bucket = launched::bucket_of(pairs, slot, launched);
         bucket.expect();
-        frame.keep(Kept { bucket, state, first_ticks });
+        frame.keep(Kept { slot, bucket, state, first_ticks });
         let start_ticks = clock::counter();
-        tables::expect_launch(slot, start_ticks);
+        // SAFETY: the thread is ready for launches in a state of a session, so it has caught up with it.
+        unsafe { tables::expect_launch(slot, start_ticks) };
         // SYNC: as in `held_calls::begins`: the launch is noted before the state is read once more.
         compiler_fence(Ordering::SeqCst);
         if fork::of_process().state() != state {
@@ -89,49 +92,50 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
 #[inline(always)]
 pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'static Entry) -> Status {
     let end_ticks = clock::counter();
-    thread::with(|slot| {
-        // SAFETY: `begin` has kept it.
-        let kept = unsafe { frame.kept::<Kept>() };
-        let state = fork::of_process().state();
-        let (Some(session), Some(tables)) = (session::published(), tables::of_process()) else {
-            return end_not_plain(frame, status, end_ticks);
-        };
-        if status != SUCCESS || !slot.is_ready_for_launches(state) || CudaSlot::of(slot).node_count.get() != 0
-        {
-            return end_not_plain(frame, status, end_ticks);
-        }
+    // SAFETY: `begin` has kept it, and the slot of this thread, which lives as long as the thread does.
+    let (kept, slot) = unsafe { (frame.kept::<Kept>(), &*frame.kept::<Kept>().slot) };
+    let (session, tables) = (session::published(), tables::of_process());
+    // Read after the two, which a fork in a signal handler takes away together with it.
+    let state = fork::of_process().state();
+    if status != SUCCESS || !slot.is_ready_for_launches(state) || CudaSlot::of(slot).node_count.get() != 0 {
+        return end_not_plain(frame, status, end_ticks);
+    }
+    // SAFETY: launches are known in a state of a session that has tables, and this is the process's state.
+    // The thread has caught up for the same reason.
+    let (session, tables) = unsafe {
         slot.launch_ends();
-        let Some(pair) = kept.bucket.find() else { return end_not_plain(frame, status, end_ticks) };
-        let (stack, works) = tables.stack_and_works_in(state, session, slot);
-        let api = tables.api_in(state.generation(), session, entry);
-        // The rest is read as it is written: little has to be kept until then.
-        steps::write(session, slot, works, || {
-            let (function, stream) = pair.definitions();
-            let context = Context { session, tables, status, launched: Some(function) };
-            // SAFETY: the caller's frame.
-            let description = unsafe { Launch::of(frame) }.describe(&context);
-            Call {
-                kind: kind::LAUNCH,
-                flags: flag::ASYNC | if Launch::PER_THREAD { flag::PER_THREAD_STREAM } else { 0 },
-                api,
-                start_ticks: frame.start(),
-                duration_ticks: end_ticks.wrapping_sub(frame.start()),
-                correlation: CudaSlot::of(slot).correlation.get(),
-                stack,
-                stream,
-                detail: description.detail,
-                ..Call::default()
-            }
-        });
-        let last_ticks = slot.counter_if_sampled();
-        if last_ticks != 0 {
-            return end_sampled(
-                frame.start().wrapping_sub(kept.first_ticks) + last_ticks.wrapping_sub(end_ticks),
-            );
+        (session.unwrap_unchecked(), tables.unwrap_unchecked())
+    };
+    let Some(pair) = kept.bucket.find() else { return end_not_plain(frame, status, end_ticks) };
+    let (stack, works) = tables.stack_and_works_in(state, session, slot);
+    let api = tables.api_in(state.generation(), session, entry);
+    // The rest is read as it is written: little has to be kept until then.
+    steps::write(session, slot, works, || {
+        let (function, stream) = pair.definitions();
+        let context = Context { session, tables, status, launched: Some(function) };
+        // SAFETY: the caller's frame.
+        let description = unsafe { Launch::of(frame) }.describe(&context);
+        Call {
+            kind: kind::LAUNCH,
+            flags: flag::ASYNC | if Launch::PER_THREAD { flag::PER_THREAD_STREAM } else { 0 },
+            api,
+            start_ticks: frame.start(),
+            duration_ticks: end_ticks.wrapping_sub(frame.start()),
+            correlation: CudaSlot::of(slot).correlation.get(),
+            stack,
+            stream,
+            detail: description.detail,
+            ..Call::default()
         }
-        drop(slot.inside_again());
-        SUCCESS
-    })
+    });
+    let last_ticks = slot.counter_if_sampled();
+    if last_ticks != 0 {
+        return end_sampled(
+            frame.start().wrapping_sub(kept.first_ticks) + last_ticks.wrapping_sub(end_ticks),
+        );
+    }
+    drop(slot.inside_again());
+    SUCCESS
 }
 
 /// Keeps what is known of a launch that turned out not to be plain.

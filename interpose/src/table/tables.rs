@@ -87,11 +87,16 @@ pub fn expect_entry(slot: &Slot) {
     slot.expect_entry();
 }
 
-/// The same for a plain launch, which is under way from here on. Its thread has caught up.
+/// The same for a plain launch, which is under way from here on.
+///
+/// # Safety
+///
+/// As for [`Slot::launch_begins`].
 #[inline(always)]
-pub fn expect_launch(slot: &Slot, start_ticks: u64) {
+pub unsafe fn expect_launch(slot: &Slot, start_ticks: u64) {
     stacks::expect(slot);
-    slot.launch_begins(start_ticks);
+    // SAFETY: the caller guarantees it.
+    unsafe { slot.launch_begins(start_ticks) };
 }
 
 /// Makes the tables of a new session.
