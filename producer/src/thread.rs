@@ -339,6 +339,13 @@ impl Slot {
         clock::counter_if_zero(self.calls.get())
     }
 
+    /// The same, the counter's lower half.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn half_counter_if_sampled(&self) -> u32 {
+        clock::half_counter_if_zero(self.calls.get())
+    }
+
     /// Adds a measured cost.
     pub fn add_cost(&self, ticks: u64) {
         if let Some(header) = self.caught_up_header() {
@@ -450,8 +457,9 @@ impl Slot {
         if !self.is_caught_up() && !self.begin_or_count(session) {
             return;
         }
-        // SAFETY: the thread has caught up, or has done so in `begin_or_count`.
-        let header = unsafe { self.header_once_caught_up() };
+        // SAFETY: the thread has caught up, or has done so in `begin_or_count`. Read where it is used, so that
+        // it need not be kept.
+        let header = || unsafe { self.header_once_caught_up() };
         // SAFETY: as in `emit`.
         let ring = unsafe { (*self.ring.get()).assume_init_mut() };
         let space = match ring.space_for_one() {
@@ -460,12 +468,12 @@ impl Slot {
                 cold_path();
                 match self.waited_for_space(session, 1).then(|| ring.space_for_one()).flatten() {
                     Some(space) => space,
-                    None => return dropped(header),
+                    None => return dropped(header()),
                 }
             }
         };
         space.fill(cell());
-        add(&header.written, 1);
+        add(&header().written, 1);
     }
 
     /// What `body` writes is dropped and counted where the ring is full, even if the user asked for waiting:

@@ -107,11 +107,11 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
         (session.unwrap_unchecked(), tables.unwrap_unchecked())
     };
     let Some(pair) = kept.bucket.find() else { return end_not_plain(frame, status, end_ticks) };
+    let (function, stream) = pair.definitions();
     let (stack, works) = tables.stack_and_works_in(state, session, slot);
     let api = tables.api_in(state.generation(), session, entry);
     // The rest is read as it is written: little has to be kept until then.
     steps::write(session, slot, works, || {
-        let (function, stream) = pair.definitions();
         let context = Context { session, tables, status, launched: Some(function) };
         // SAFETY: the caller's frame.
         let description = unsafe { Launch::of(frame) }.describe(&context);
@@ -128,11 +128,9 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
             ..Call::default()
         }
     });
-    let last_ticks = slot.counter_if_sampled();
-    if last_ticks != 0 {
-        return end_sampled(
-            frame.start().wrapping_sub(kept.first_ticks) + last_ticks.wrapping_sub(end_ticks),
-        );
+    let last_half = slot.half_counter_if_sampled();
+    if last_half != 0 {
+        return end_sampled(frame.start().wrapping_sub(kept.first_ticks), end_ticks, last_half);
     }
     drop(slot.inside_again());
     SUCCESS
@@ -162,9 +160,9 @@ fn end_not_plain(frame: Frame, status: Status, end_ticks: u64) -> Status {
 
 #[cold]
 #[inline(never)]
-fn end_sampled(own_ticks: u64) -> Status {
+fn end_sampled(before_ticks: u64, end_ticks: u64, last_half: u32) -> Status {
     thread::with(|slot| {
-        slot.add_cost(own_ticks);
+        slot.add_cost(before_ticks + clock::when_half_was(last_half).wrapping_sub(end_ticks));
         drop(slot.inside_again());
     });
     SUCCESS
