@@ -238,7 +238,8 @@ impl Slot {
     ///
     /// # Safety
     ///
-    /// The caller guarantees that the thread had [caught up](Slot::is_caught_up) when its hook began.
+    /// The caller guarantees that the thread is inside the guard, and had [caught up](Slot::is_caught_up) after
+    /// it entered.
     #[inline(always)]
     pub unsafe fn launch_begins(&self, ticks: u64) {
         // SAFETY: the caller guarantees it.
@@ -287,15 +288,17 @@ impl Slot {
         self.header.get().filter(|_| self.attached.get() == fork::generation())
     }
 
-    /// The header of the thread's ring, without asking whether there is one. `begin` lets a thread catch up
-    /// only with a header, and `attach`, which alone takes that away, lets it catch up again after that.
+    /// The header of the thread's ring, without asking whether there is one.
     ///
     /// # Safety
     ///
-    /// The caller guarantees that the thread had caught up at some moment of the hook that it is in.
+    /// The caller guarantees that the thread is inside the guard, and had caught up at some moment since it
+    /// entered.
     #[inline(always)]
     unsafe fn header_once_caught_up(&self) -> &'static RingHeader {
-        // SAFETY: the caller guarantees it, and a hook that has gone past its begin does not attach.
+        // SAFETY: `begin` lets a thread catch up only with a header. `attach` alone takes that away, and is
+        // called inside the guard: so by no signal handler, and not by a hook that already had a ring of the
+        // session.
         unsafe { self.header.get().unwrap_unchecked() }
     }
 
@@ -457,8 +460,8 @@ impl Slot {
         if !self.is_caught_up() && !self.begin_or_count(session) {
             return;
         }
-        // SAFETY: the thread has caught up, or has done so in `begin_or_count`. Read where it is used, so that
-        // it need not be kept.
+        // Read where it is used, so that it need not be kept.
+        // SAFETY: the thread has caught up, or has done so in `begin_or_count`.
         let header = || unsafe { self.header_once_caught_up() };
         // SAFETY: as in `emit`.
         let ring = unsafe { (*self.ring.get()).assume_init_mut() };

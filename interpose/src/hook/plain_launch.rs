@@ -69,7 +69,8 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
         bucket.expect();
         frame.keep(Kept { slot, bucket, state, first_ticks });
         let start_ticks = clock::counter();
-        // SAFETY: the thread is ready for launches in a state of a session, so it has caught up with it.
+        // SAFETY: the thread is inside the guard, and ready for launches in a state of a session, so that it
+        // has caught up with it.
         unsafe { tables::expect_launch(slot, start_ticks) };
         // SYNC: as in `held_calls::begins`: the launch is noted before the state is read once more.
         compiler_fence(Ordering::SeqCst);
