@@ -150,10 +150,11 @@ pub fn half_counter_if_zero(word: u32) -> u32 {
     ticks
 }
 
-/// When the counter last had that lower half.
-pub fn when_half_was(half: u32) -> u64 {
-    let now = counter();
-    now.wrapping_sub(u64::from((now as u32).wrapping_sub(half)))
+/// When the counter had that lower half, if that was a moment before `now`, 2²⁴ ticks (some milliseconds) at
+/// most. `None` if the thread was stopped since, or has come to a processor whose counter is behind.
+pub fn when_half_was(half: u32, now: u64) -> Option<u64> {
+    let since = (now as u32).wrapping_sub(half);
+    if since <= 1 << 24 { now.checked_sub(since.into()) } else { None }
 }
 
 #[cold]
@@ -288,6 +289,19 @@ mod tests {
             assert_eq!(Clock::of_process().now_if(false), 0);
             kind();
         }
+    }
+
+    #[test]
+    fn moment_is_known_by_its_lower_half_for_some_milliseconds() {
+        let begin = (7 << 32) - 5;
+        for since in [0, 4, 5, 6, 1 << 24] {
+            assert_eq!(when_half_was(begin as u32, begin + since), Some(begin), "{since}");
+        }
+        // A thread that was stopped, and a processor whose counter is behind.
+        assert_eq!(when_half_was(begin as u32, begin + (1 << 24) + 1), None);
+        assert_eq!(when_half_was(begin as u32, begin + (1 << 31)), None);
+        assert_eq!(when_half_was(begin as u32, begin - 1), None);
+        assert_eq!(when_half_was(u32::MAX, 3), None);
     }
 
     /// Two clocks that both read `time`, at 3 ticks a nanosecond. Each reading takes 20 ns, and some are

@@ -238,8 +238,8 @@ impl Slot {
     ///
     /// # Safety
     ///
-    /// The caller guarantees that the thread is inside the guard, and had [caught up](Slot::is_caught_up) after
-    /// it entered.
+    /// The caller guarantees that the thread is inside the guard, and had [caught up](Slot::is_caught_up)
+    /// after it entered.
     #[inline(always)]
     pub unsafe fn launch_begins(&self, ticks: u64) {
         // SAFETY: the caller guarantees it.
@@ -296,9 +296,10 @@ impl Slot {
     /// entered.
     #[inline(always)]
     unsafe fn header_once_caught_up(&self) -> &'static RingHeader {
-        // SAFETY: `begin` lets a thread catch up only with a header. `attach` alone takes that away, and is
-        // called inside the guard: so by no signal handler, and not by a hook that already had a ring of the
-        // session.
+        debug_assert!(self.header.get().is_some());
+        // SAFETY: `begin` lets a thread catch up only with a header. `attach` and `detach` alone take that
+        // away, and the readiness before it. Both are inside the guard, so no signal handler is in one of
+        // them meanwhile; and `attach` does nothing where there is a ring of the session.
         unsafe { self.header.get().unwrap_unchecked() }
     }
 
@@ -455,6 +456,7 @@ impl Slot {
     }
 
     /// The same for an entry of one cell, which is made where it is written: a hook then keeps few values.
+    /// Only inside the guard.
     #[inline(always)]
     pub fn emit_one(&self, session: &'static Session, cell: impl FnOnce() -> Cell) {
         if !self.is_caught_up() && !self.begin_or_count(session) {
@@ -654,8 +656,10 @@ impl Slot {
         true
     }
 
-    /// Gives the ring back. The next owner continues from its positions.
+    /// Gives the ring back. The next owner continues from its positions. Inside the guard, so that a signal
+    /// handler does not make the thread ready again while its header is taken away.
     fn detach(&self) {
+        let _inside = self.enter();
         self.ready.set_generation(NONE);
         self.named.set(NONE);
         if let Some(callbacks) = self.callbacks.get() {

@@ -93,16 +93,18 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
 #[inline(always)]
 pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'static Entry) -> Status {
     let end_ticks = clock::counter();
-    // SAFETY: `begin` has kept it, and the slot of this thread, which lives as long as the thread does.
-    let (kept, slot) = unsafe { (frame.kept::<Kept>(), &*frame.kept::<Kept>().slot) };
+    // SAFETY: `begin` has kept it.
+    let kept = unsafe { frame.kept::<Kept>() };
+    // SAFETY: the slot of this thread, which lives as long as the thread does.
+    let slot = unsafe { &*kept.slot };
+    // Only a fork takes the two away, in the child, and the state with them: so that is read last.
     let (session, tables) = (session::published(), tables::of_process());
-    // Read after the two, which a fork in a signal handler takes away together with it.
     let state = fork::of_process().state();
     if status != SUCCESS || !slot.is_ready_for_launches(state) || CudaSlot::of(slot).node_count.get() != 0 {
         return end_not_plain(frame, status, end_ticks);
     }
-    // SAFETY: launches are known in a state of a session that has tables, and this is the process's state.
-    // The thread has caught up for the same reason.
+    // SAFETY: this thread has become ready for launches in that state after it had seen both, and after it
+    // had caught up, and it is the process's state.
     let (session, tables) = unsafe {
         slot.launch_ends();
         (session.unwrap_unchecked(), tables.unwrap_unchecked())
@@ -163,7 +165,11 @@ fn end_not_plain(frame: Frame, status: Status, end_ticks: u64) -> Status {
 #[inline(never)]
 fn end_sampled(before_ticks: u64, end_ticks: u64, last_half: u32) -> Status {
     thread::with(|slot| {
-        slot.add_cost(before_ticks + clock::when_half_was(last_half).wrapping_sub(end_ticks));
+        // Where one of the readings cannot be right, there is no sample.
+        let last_ticks = clock::when_half_was(last_half, clock::counter());
+        if let Some(after_ticks) = last_ticks.and_then(|last_ticks| last_ticks.checked_sub(end_ticks)) {
+            slot.add_cost(before_ticks + after_ticks);
+        }
         drop(slot.inside_again());
     });
     SUCCESS

@@ -1,10 +1,11 @@
 //! Who gets a ring, what stands in it first, and what is left where there is none.
 
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Barrier};
 use std::thread::spawn;
 
 use gputrace_producer::session::Session;
-use gputrace_producer::thread::{self, Offer};
+use gputrace_producer::thread::{self, Callbacks, Offer};
 use gputrace_producer::{clock, on_full};
 use gputrace_wire::atomic::Ordering;
 use gputrace_wire::cell::{Cell, kind};
@@ -66,6 +67,52 @@ fn segment_that_nobody_takes_leaves_nothing_behind() {
         assert_eq!(written, rings * 101);
         assert_eq!(peer.counter(Counter::NoRing), 8 * 101);
         assert_eq!(holdings(), before);
+    });
+}
+
+/// A signal that arrives while the thread gives its ring back, and whose handler calls a hook.
+#[test]
+fn thread_that_gives_its_ring_back_is_not_made_ready_again() {
+    static SIGNALS: AtomicU32 = AtomicU32::new(0);
+    static AFTERWARDS: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn hook(_: libc::c_int) {
+        SIGNALS.fetch_add(1, Ordering::Relaxed);
+        thread::with(|slot| {
+            if let Some(_inside) = slot.enter() {
+                slot.emit(gputrace_producer::session::current().unwrap(), &[Cell::new(EVENT, 1, 0)]);
+            }
+        });
+    }
+    extern "C" fn destructor(_: *mut libc::c_void) {
+        let is_ready = thread::with(|slot| slot.is_caught_up());
+        AFTERWARDS.store(1 + u32::from(is_ready), Ordering::Relaxed);
+    }
+    static CALLBACKS: Callbacks = Callbacks {
+        ring_is_new: |_| {},
+        catch_up: |_, _, _| true,
+        // SAFETY: a signal to this thread, which has a handler.
+        thread_ends: |_| unsafe { _ = libc::raise(libc::SIGUSR1) },
+    };
+    alone("rings::thread_that_gives_its_ring_back_is_not_made_ready_again", || {
+        let (session, _peer) = begin();
+        // SAFETY: the handler does what a hook does. The key is made after the one that gives rings back, so
+        // that its destructor comes after that one's.
+        let key = unsafe {
+            libc::signal(libc::SIGUSR1, hook as *const () as libc::sighandler_t);
+            let mut key = 0;
+            assert_eq!(libc::pthread_key_create(&mut key, Some(destructor)), 0);
+            key
+        };
+        spawn(move || {
+            thread::with(|slot| slot.set_callbacks(&CALLBACKS));
+            assert!(emit(session));
+            // SAFETY: the key was made above, and no one reads the value.
+            unsafe { libc::pthread_setspecific(key, std::ptr::dangling()) };
+        })
+        .join()
+        .unwrap();
+        assert_eq!(SIGNALS.load(Ordering::Relaxed), 1);
+        assert_eq!(AFTERWARDS.load(Ordering::Relaxed), 1, "2: the thread is ready without a ring");
     });
 }
 
