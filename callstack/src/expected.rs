@@ -227,7 +227,7 @@ impl KeptStacks {
     /// Prefetches the stack that the thread probably has next.
     #[inline(always)]
     pub fn expect(&self, position: KeptPosition) {
-        // Outside of the array nothing need be mapped.
+        // A number past the array may give an address that is not mapped: then this does nothing.
         prefetch_at(self.kept.as_ptr().wrapping_add(position.next.into()).addr() as u64);
     }
 

@@ -129,7 +129,8 @@ pub fn counter_if_zero(word: u32) -> u64 {
     ticks
 }
 
-/// The lower half of [`counter`] if the word is 0, else 0, likewise. Less code than with the upper half.
+/// The lower half of [`counter`] if the word is 0, else 0; to be called only if [`has_counter`]. Less code
+/// than reading the whole counter.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn half_counter_if_zero(word: u32) -> u32 {
@@ -150,8 +151,9 @@ pub fn half_counter_if_zero(word: u32) -> u32 {
     ticks
 }
 
-/// When the counter had that lower half, if that was a moment before `now`, 2²⁴ ticks (some milliseconds) at
-/// most. `None` if the thread was stopped since, or has come to a processor whose counter is behind.
+/// The latest moment, `now` or earlier, at which the counter had that lower half. `None` if that was more
+/// than 2^24 ticks (some milliseconds) ago: the thread was stopped, or has come to a processor whose counter
+/// is behind. A stop of about a multiple of 2^32 ticks goes unnoticed.
 pub fn when_half_was(half: u32, now: u64) -> Option<u64> {
     let since = (now as u32).wrapping_sub(half);
     if since <= 1 << 24 { now.checked_sub(since.into()) } else { None }

@@ -249,7 +249,7 @@ impl Slot {
         prefetch_to_write(unsafe { (*self.ring.get()).assume_init_ref() }.next());
     }
 
-    /// As [`call_ends`](Slot::call_ends), likewise.
+    /// As [`call_ends`](Slot::call_ends), without asking whether there is a ring.
     ///
     /// # Safety
     ///
@@ -297,9 +297,9 @@ impl Slot {
     #[inline(always)]
     unsafe fn header_once_caught_up(&self) -> &'static RingHeader {
         debug_assert!(self.header.get().is_some());
-        // SAFETY: `begin` lets a thread catch up only with a header. `attach` and `detach` alone take that
-        // away, and the readiness before it. Both are inside the guard, so no signal handler is in one of
-        // them meanwhile; and `attach` does nothing where there is a ring of the session.
+        // SAFETY: `begin` lets a thread catch up only with a header. Only `attach` and `detach` take a header
+        // away, and both first clear `ready`. They run inside the guard, so a signal handler runs neither
+        // meanwhile; and `attach` does nothing where there is a ring of the session.
         unsafe { self.header.get().unwrap_unchecked() }
     }
 
@@ -343,7 +343,7 @@ impl Slot {
         clock::counter_if_zero(self.calls.get())
     }
 
-    /// The same, the counter's lower half.
+    /// The same, the counter's lower half. One that happens to be 0 reads as not sampled.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub fn half_counter_if_sampled(&self) -> u32 {
@@ -455,8 +455,8 @@ impl Slot {
         fits
     }
 
-    /// The same for an entry of one cell, which is made where it is written: a hook then keeps few values.
-    /// Only inside the guard.
+    /// The same for an entry of one cell. `cell` is called once there is space, so that a hook need not hold
+    /// the entry's values until then. Only inside the guard.
     #[inline(always)]
     pub fn emit_one(&self, session: &'static Session, cell: impl FnOnce() -> Cell) {
         if !self.is_caught_up() && !self.begin_or_count(session) {

@@ -20,8 +20,8 @@ use crate::model::operation::{HostCall, Kernel};
 /// at most this long ago. This covers the time between two deliveries and the time until the collector
 /// notices that a process was killed, which includes the release of its GPU memory.
 const RECORD_LATE_NS: u64 = 500_000_000;
-/// Never if it was made longer ago than this: the longest lag may be that of a single record, behind a long
-/// kernel.
+/// A call that was made longer ago than this is never recent: the longest lag may be that of a single record,
+/// behind a long kernel.
 const RECORD_LATE_MOST_NS: u64 = 5_000_000_000;
 /// An operation may take this many times its longest time so far.
 const PATIENCE: u64 = 10;

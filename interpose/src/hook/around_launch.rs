@@ -38,8 +38,8 @@ macro_rules! hook {
             $crate::hook::around_launch::way!(
                 "lea rsi, [rip + {entries} + {entry_at}]", "{paused_begin}", "{paused_end}", "{paused}"
             ),
-            // The function before the call comes next in this section, in the order in which both are
-            // written in `api`: so it begins with a cache line.
+            // In this section the hook is followed by its function before the call, as `api` writes them: the
+            // padding lets that one begin with a cache line.
             ".p2align 6",
             ".cfi_endproc",
             page = sym gputrace_producer::fork::PAGE,

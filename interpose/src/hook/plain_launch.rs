@@ -97,7 +97,8 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
     let kept = unsafe { frame.kept::<Kept>() };
     // SAFETY: the slot of this thread, which lives as long as the thread does.
     let slot = unsafe { &*kept.slot };
-    // Only a fork takes the two away, in the child, and the state with them: so that is read last.
+    // Only a fork clears the session and the tables, in the child, and it clears the state too: so the state
+    // is read last.
     let (session, tables) = (session::published(), tables::of_process());
     let state = fork::of_process().state();
     if status != SUCCESS || !slot.is_ready_for_launches(state) || CudaSlot::of(slot).node_count.get() != 0 {
@@ -165,7 +166,7 @@ fn end_not_plain(frame: Frame, status: Status, end_ticks: u64) -> Status {
 #[inline(never)]
 fn end_sampled(before_ticks: u64, end_ticks: u64, last_half: u32) -> Status {
     thread::with(|slot| {
-        // Where one of the readings cannot be right, there is no sample.
+        // No sample if the last reading is before the call's end, or too long ago to complete its half.
         let last_ticks = clock::when_half_was(last_half, clock::counter());
         if let Some(after_ticks) = last_ticks.and_then(|last_ticks| last_ticks.checked_sub(end_ticks)) {
             slot.add_cost(before_ticks + after_ticks);

@@ -95,8 +95,8 @@ fn thread_that_gives_its_ring_back_is_not_made_ready_again() {
     };
     alone("rings::thread_that_gives_its_ring_back_is_not_made_ready_again", || {
         let (session, _peer) = begin();
-        // SAFETY: the handler does what a hook does. The key is made after the one that gives rings back, so
-        // that its destructor comes after that one's.
+        // SAFETY: the handler does what a hook does. The C library runs destructors in the order in which
+        // keys were made, so this one's comes after the one that gives rings back.
         let key = unsafe {
             libc::signal(libc::SIGUSR1, hook as *const () as libc::sighandler_t);
             let mut key = 0;
