@@ -18,7 +18,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::hint::cold_path;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use gputrace_producer::memory::{self, Zeroed, prefetch_at};
+use gputrace_producer::memory::{self, Zeroed, prefetch_at, prefetch_lines};
 
 use crate::native::last_walk::{LastNativeWalk, NativeStart};
 use crate::python::lives;
@@ -224,11 +224,14 @@ impl KeptStacks {
         }
     }
 
-    /// Prefetches the stack that the thread probably has next.
+    /// Prefetches the words of the stack that the thread probably has next. The stack itself was prefetched
+    /// by [`follow`](Self::follow).
     #[inline(always)]
     pub fn expect(&self, position: KeptPosition) {
-        // A number past the array may give an address that is not mapped: then this does nothing.
-        prefetch_at(self.kept.as_ptr().wrapping_add(position.next.into()).addr() as u64);
+        if let Some(kept) = self.kept.get(usize::from(position.next)) {
+            let words = self.words.as_ptr().wrapping_add(kept.first as usize);
+            prefetch_lines(words.addr() as u64, (u32::from(kept.python) + 6) / 4);
+        }
     }
 
     /// The stack of that number, if it is one in these circumstances: Python's frames, and the native words.
@@ -269,7 +272,8 @@ impl KeptStacks {
     pub fn follow(&self, position: KeptPosition) -> KeptPosition {
         let next = self.kept.get(usize::from(position.next)).map_or(0, |kept| kept.next[0]);
         let position = KeptPosition { last: position.next, next };
-        self.expect(position);
+        // A number past the array may give an address that is not mapped: then this does nothing.
+        prefetch_at(self.kept.as_ptr().wrapping_add(next.into()).addr() as u64);
         position
     }
 

@@ -131,6 +131,45 @@ pub fn asked(state: HookState) -> Option<Asked> {
     }
 }
 
+/// The calling thread's stack, if it has Python frames only and is the one that was expected, as most are.
+/// Otherwise `None`, and [`Stacks::unexpected`] has it. Also returns what is needed to find the thread's
+/// active span.
+#[inline(always)]
+pub fn expected(generation: u32, slot: &Slot, asked: Asked) -> Option<(u32, Works)> {
+    if asked == Asked::Python
+        && torch::is_never_around(slot)
+        && let found @ (1.., _) = expected_python(generation, slot)
+    {
+        return Some(found);
+    }
+    cold_path();
+    None
+}
+
+/// The same, with 0 for none. It calls nothing, unless the thread has a context of Python's variables: so it
+/// runs through few lines of code.
+#[inline(never)]
+// In the page of cuLaunchKernel's hook, through which most launches run.
+#[unsafe(link_section = ".text.hot.hooks.cuLaunchKernel")]
+fn expected_python(generation: u32, slot: &Slot) -> (u32, Works) {
+    let thread = StackSlot::of(slot);
+    let position = thread.kept.get();
+    // SAFETY: the hook of the calling thread, which has no other reference to its stacks. This one is not
+    // used after the `if`.
+    if let Some(kept_stacks) = unsafe { thread.kept_stacks() }
+        && let Some(runtime) = runtime::current()
+        && let Some(state) = runtime.readable_state(&thread.python)
+        && let circumstances = Circumstances::now(generation, state, 0, false)
+        && let Some((kept, frames, _)) = kept_stacks.find(position.expected(), circumstances)
+        // SAFETY: as in `of_parts`.
+        && known_chain::is(&unsafe { Own::new() }, &runtime.layout, state, frames)
+    {
+        thread.kept.set(kept_stacks.follow(position));
+        return Works::with_stack(kept.met(), runtime, state);
+    }
+    (0, Works::NOT)
+}
+
 impl Stacks {
     pub fn new(generation: u32) -> Option<Stacks> {
         Some(Stacks {
@@ -173,71 +212,27 @@ impl Stacks {
         unsafe { self.native.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The calling thread's stack; 0 if it has no frames that are asked for and known. Also returns what is
-    /// needed to find the thread's active span.
-    ///
-    /// Whether there are tables is read only if the stack is not the expected one.
-    #[inline(always)]
-    #[allow(clippy::ref_option)]
-    pub fn of_this_thread(
-        stacks: &Option<Stacks>,
-        generation: u32,
-        session: &Session,
-        slot: &Slot,
-        asked: Asked,
-    ) -> (u32, Works) {
+    /// The calling thread's stack, where it was not the [`expected`] one; 0 if it has no frames that are
+    /// asked for and known. Also returns what is needed to find the thread's active span.
+    #[cold]
+    #[inline(never)]
+    pub fn unexpected(&self, session: &Session, slot: &Slot, asked: Asked) -> (u32, Works) {
         if asked == Asked::Python
             && torch::is_never_around(slot)
-            && let found @ (1.., _) = Stacks::of_python(stacks, generation, session, slot)
+            && let found @ (1.., _) = self.of_python(session, slot)
         {
             return found;
         }
-        cold_path();
-        stacks.as_ref().map_or((0, Works::NOT), |stacks| stacks.of_parts(session, slot))
+        self.of_parts(session, slot)
     }
 
-    /// The same for a stack that has Python frames only and is the expected one, as most are, or the second
-    /// one, or in the cache; 0 otherwise. For the expected one it calls nothing, unless the thread has a
-    /// context of Python's variables: so it runs through few lines of code.
-    #[inline(never)]
-    // In the page of cuLaunchKernel's hook, through which most launches run.
-    #[unsafe(link_section = ".text.hot.hooks.cuLaunchKernel")]
-    #[allow(clippy::ref_option)]
-    fn of_python(stacks: &Option<Stacks>, generation: u32, session: &Session, slot: &Slot) -> (u32, Works) {
-        let thread = StackSlot::of(slot);
-        let position = thread.kept.get();
-        // SAFETY: the hook of the calling thread, which has no other reference to its stacks. This one is not
-        // used after the `if`, so that `of_other_python` may take another.
-        if let Some(kept_stacks) = unsafe { thread.kept_stacks() }
-            && let Some(runtime) = runtime::current()
-            && let Some(state) = runtime.readable_state(&thread.python)
-            && let circumstances = Circumstances::now(generation, state, 0, false)
-            && let Some((kept, frames, _)) = kept_stacks.find(position.expected(), circumstances)
-            // SAFETY: as in `of_parts`.
-            && known_chain::is(&unsafe { Own::new() }, &runtime.layout, state, frames)
-        {
-            thread.kept.set(kept_stacks.follow(position));
-            return Works::with_stack(kept.met(), runtime, state);
-        }
-        cold_path();
-        Stacks::of_other_python(stacks, generation, session, slot)
-    }
-
-    /// The same where the stack is not the expected one, or a call is needed to find the thread's state.
-    #[cold]
-    #[inline(never)]
-    #[allow(clippy::ref_option)]
-    fn of_other_python(
-        stacks: &Option<Stacks>,
-        generation: u32,
-        session: &Session,
-        slot: &Slot,
-    ) -> (u32, Works) {
-        let thread = StackSlot::of(slot);
-        let found = runtime::of_known_thread(session, &thread.python);
-        let (Some((runtime, state)), Some(stacks)) = (found, stacks) else { return (0, Works::NOT) };
-        let circumstances = Circumstances::now(generation, state, 0, false);
-        let stack = stacks.successor_or_cached(slot, (runtime, state), circumstances).unwrap_or(0);
+    /// The same for a stack that has Python frames only and is the expected one, where a call is needed to
+    /// find the thread's state, or the second one, or in the cache; 0 otherwise.
+    fn of_python(&self, session: &Session, slot: &Slot) -> (u32, Works) {
+        let found = runtime::of_known_thread(session, &StackSlot::of(slot).python);
+        let Some((runtime, state)) = found else { return (0, Works::NOT) };
+        let circumstances = Circumstances::now(self.generation, state, 0, false);
+        let stack = self.successor_or_cached(slot, (runtime, state), circumstances).unwrap_or(0);
         Works::with_stack(stack, runtime, state)
     }
 
@@ -284,8 +279,8 @@ impl Stacks {
         Some(unsafe { store.content() })
     }
 
-    /// The same for any stack.
-    #[inline(never)]
+    /// The same for any stack. Inlined, so that native walks have one frame of ours less to pass.
+    #[inline(always)]
     fn of_parts(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         let thread = StackSlot::of(slot);
         let around = torch::around(session.generation);

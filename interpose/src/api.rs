@@ -26,7 +26,7 @@ use gputrace_wire::call::{direction as dir, memory as mem, operation as op, wait
 use crate::cupti::{self, instantiation, whole_kind};
 use crate::describe::{array, context, copy, fill, graph, launch, memory, module, pool, sync};
 use crate::hook::capture;
-use crate::hook::description::{Context, Description};
+use crate::hook::description::{Context, Description, Sizes};
 use crate::hook::launch_frame::Frame;
 use crate::hook::{around_launch, launch as launch_steps, paused_launch, plain_launch, steps};
 use crate::lifecycle::device_times::DEVICE_TIMES;
@@ -88,8 +88,8 @@ macro_rules! hooks {
     (@export $symbol:ident $flavour:ident $args:tt (before $before:expr; |$cx:ident| $description:expr)) => {
         hooks!(@function $symbol $args (_ = $before) |$cx| $description);
     };
-    (@export $symbol:ident $flavour:ident $args:tt (launch ($of:ident, $stream:expr); |$cx:ident| $description:expr)) => {
-        hooks!(@launch $symbol $flavour $args ($of, $stream) |$cx| $description);
+    (@export $symbol:ident $flavour:ident $args:tt (launch ($of:ident, $stream:expr); $sizes:expr)) => {
+        hooks!(@launch $symbol $flavour $args ($of, $stream) $sizes);
     };
     // The typed call of the original.
     (@call ($($arg:ident: $type:ty),*)) => {
@@ -115,7 +115,7 @@ macro_rules! hooks {
         entry
     }};
     // A launch: its hook is written in instructions, and has functions around the driver's.
-    (@launch $symbol:ident $flavour:ident ($($arg:ident: $type:ty),*) ($of:ident, $stream:expr) |$cx:ident| $description:expr) => {
+    (@launch $symbol:ident $flavour:ident ($($arg:ident: $type:ty),*) ($of:ident, $stream:expr) $sizes:expr) => {
         // What a launch runs through lies together, in one page. A section has the largest alignment of its
         // parts, so that the empty part made here, behind the functions, aligns all of it to a page.
         core::arch::global_asm!(
@@ -154,9 +154,9 @@ macro_rules! hooks {
                     ($of, $stream)
                 }
                 #[inline(always)]
-                fn describe(self, $cx: &Context) -> Description {
+                fn sizes(self) -> Sizes {
                     let Call(_, $($arg),*) = self;
-                    $description
+                    $sizes
                 }
                 #[inline(always)]
                 unsafe fn of(frame: Frame) -> Call {
@@ -319,25 +319,25 @@ hooks! {
     // --- launches
     cuLaunchKernel(f: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
                    shared: c_uint, stream: Handle, params: *mut *mut c_void, extra: *mut *mut c_void)
-        => (launch (f, stream); |cx| launch::kernel(cx, f, [gx, gy, gz], [bx, by, bz], shared, stream))
+        => (launch (f, stream); launch::sizes([gx, gy, gz], [bx, by, bz], shared))
         [cuLaunchKernel 4000 legacy, cuLaunchKernel_ptsz 7000 ptsz]
     cuLaunchKernelEx(config: *const CUlaunchConfig, f: Handle, params: *mut *mut c_void, extra: *mut *mut c_void)
-        => (launch (f, launch::stream_of(config)); |cx| launch::kernel_ex(cx, config, f))
+        => (launch (f, launch::stream_of(config)); launch::sizes_ex(config))
         [cuLaunchKernelEx 11060 legacy, cuLaunchKernelEx_ptsz 11060 ptsz]
     cuLaunchCooperativeKernel(f: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
                               shared: c_uint, stream: Handle, params: *mut *mut c_void)
-        => (launch (f, stream); |cx| launch::kernel(cx, f, [gx, gy, gz], [bx, by, bz], shared, stream))
+        => (launch (f, stream); launch::sizes([gx, gy, gz], [bx, by, bz], shared))
         [cuLaunchCooperativeKernel 9000 legacy, cuLaunchCooperativeKernel_ptsz 9000 ptsz]
     cuLaunchCooperativeKernelMultiDevice(list: *mut c_void, devices: c_uint, flags: c_uint)
         => (|cx| launch::multi_device(cx, devices))
         [cuLaunchCooperativeKernelMultiDevice 9000 legacy]
-    cuLaunch(f: Handle) => (|cx| launch::kernel(cx, f, [1, 1, 1], [0, 0, 0], 0, core::ptr::null_mut()))
+    cuLaunch(f: Handle) => (|cx| Description::of_launch(cx, f, launch::sizes([1, 1, 1], [0, 0, 0], 0), core::ptr::null_mut()))
         [cuLaunch 2000 legacy]
     cuLaunchGrid(f: Handle, width: c_int, height: c_int)
-        => (|cx| launch::kernel(cx, f, [width.cast_unsigned(), height.cast_unsigned(), 1], [0, 0, 0], 0, core::ptr::null_mut()))
+        => (|cx| Description::of_launch(cx, f, launch::sizes([width.cast_unsigned(), height.cast_unsigned(), 1], [0, 0, 0], 0), core::ptr::null_mut()))
         [cuLaunchGrid 2000 legacy]
     cuLaunchGridAsync(f: Handle, width: c_int, height: c_int, stream: Handle)
-        => (|cx| launch::kernel(cx, f, [width.cast_unsigned(), height.cast_unsigned(), 1], [0, 0, 0], 0, stream))
+        => (|cx| Description::of_launch(cx, f, launch::sizes([width.cast_unsigned(), height.cast_unsigned(), 1], [0, 0, 0], 0), stream))
         [cuLaunchGridAsync 2000 legacy]
     cuLaunchHostFunc(stream: Handle, function: Handle, data: *mut c_void)
         => (|cx| sync::on_stream(cx, op::HOST_FUNCTION, stream, function as u64))

@@ -66,6 +66,27 @@ pub fn prefetch_at(address: u64) {
     let _ = address;
 }
 
+/// The same for so many lines, one at least.
+#[inline(always)]
+pub fn prefetch_lines(address: u64, lines: u32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as in `prefetch`.
+    unsafe {
+        core::arch::asm!(
+            "2:",
+            "prefetcht0 [{at}]",
+            "add {at}, 64",
+            "dec {left:e}",
+            "jg 2b",
+            at = inout(reg) address => _,
+            left = inout(reg) lines => _,
+            options(nostack, readonly),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (address, lines);
+}
+
 /// The same for a line that is written next, which another core may have read: it is then fetched as this
 /// core's own. Processors without the instruction ignore it.
 #[inline(always)]

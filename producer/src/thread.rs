@@ -31,7 +31,7 @@ use crate::memory::prefetch_to_write;
 use crate::on_full::{self, WaitedSoFar};
 use crate::session::Session;
 use crate::stderr::KeepErrno;
-use crate::{clock, fork, slot_memory, system};
+use crate::{clock, fork, session, slot_memory, system};
 
 /// One hook in 61 measures its own cost; the two additional clock reads then cost almost nothing on
 /// average. The period is prime to the 64 cells of a page. Otherwise all samples would write to the same
@@ -459,11 +459,21 @@ impl Slot {
     /// the entry's values until then. Only inside the guard.
     #[inline(always)]
     pub fn emit_one(&self, session: &'static Session, cell: impl FnOnce() -> Cell) {
-        if !self.is_caught_up() && !self.begin_or_count(session) {
-            return;
+        if self.is_caught_up() || self.begin_or_count(session) {
+            // SAFETY: the thread has caught up, or has done so in `begin_or_count`.
+            unsafe { self.emit_one_once_caught_up(cell) };
         }
+    }
+
+    /// The same, without asking whether the thread has caught up.
+    ///
+    /// # Safety
+    ///
+    /// As for [`launch_begins`](Slot::launch_begins).
+    #[inline(always)]
+    pub unsafe fn emit_one_once_caught_up(&self, cell: impl FnOnce() -> Cell) {
         // Read where it is used, so that it need not be kept.
-        // SAFETY: the thread has caught up, or has done so in `begin_or_count`.
+        // SAFETY: the caller guarantees it.
         let header = || unsafe { self.header_once_caught_up() };
         // SAFETY: as in `emit`.
         let ring = unsafe { (*self.ring.get()).assume_init_mut() };
@@ -471,7 +481,8 @@ impl Slot {
             Some(space) => space,
             None => {
                 cold_path();
-                match self.waited_for_space(session, 1).then(|| ring.space_for_one()).flatten() {
+                let has_space = session::published().is_some_and(|session| self.waited_for_space(session, 1));
+                match has_space.then(|| ring.space_for_one()).flatten() {
                     Some(space) => space,
                     None => return dropped(header()),
                 }

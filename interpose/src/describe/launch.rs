@@ -1,74 +1,32 @@
 //! Kernel launches.
 
 use core::ffi::c_uint;
-use core::hint::cold_path;
 
 use cupti_sys::driver::{CUlaunchAttributeID, CUlaunchConfig};
-use gputrace_wire::call::{Detail, Launch};
+use gputrace_wire::call::Detail;
 use gputrace_wire::cell::{flag, kind};
 
-use crate::hook::description::{Context, Description, On};
+use crate::hook::description::{Context, Description, On, Sizes};
 use crate::symbols::driver::Handle;
 
 /// The most launch attributes looked at: the driver knows fewer than twenty.
 const ATTRIBUTES_MAX: usize = 64;
 
 #[inline(always)]
-pub fn kernel(
-    cx: &Context,
-    function: Handle,
-    grid: [c_uint; 3],
-    block: [c_uint; 3],
-    shared: c_uint,
-    stream: Handle,
-) -> Description {
-    description(cx, function, grid, block, [0; 3], shared, stream)
+pub fn sizes(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Sizes {
+    Sizes { grid, block, cluster: [0; 3], shared }
 }
 
-#[inline(always)]
-fn description(
-    cx: &Context,
-    function: Handle,
-    grid: [c_uint; 3],
-    block: [c_uint; 3],
-    cluster: [u8; 3],
-    shared: c_uint,
-    stream: Handle,
-) -> Description {
-    let function = cx.function(function);
-    let (grid, block) = sizes(grid, block);
-    Description {
-        kind: kind::LAUNCH,
-        flags: flag::ASYNC,
-        stream: On::Stream(stream),
-        detail: Detail::Launch(Launch { function, grid, block, cluster, dynamic_shared_bytes: shared }),
-    }
-}
-
-/// The sizes, as far as an entry has room for them. No launch that works has larger ones, so that all are
-/// compared at once.
-#[inline(always)]
-fn sizes(grid: [c_uint; 3], block: [c_uint; 3]) -> ([u32; 3], [u16; 3]) {
-    if (grid[1] | grid[2] | block[0] | block[1]) > 0xffff || block[2] > 0xff {
-        cold_path();
-        let [x, y, z] = block;
-        return (
-            [grid[0], grid[1].min(0xffff), grid[2].min(0xffff)],
-            [x.min(0xffff) as u16, y.min(0xffff) as u16, z.min(0xff) as u16],
-        );
-    }
-    ([grid[0], grid[1] & 0xffff, grid[2] & 0xffff], [block[0] as u16, block[1] as u16, block[2] as u8 as u16])
-}
-
-pub fn kernel_ex(cx: &Context, config: *const CUlaunchConfig, function: Handle) -> Description {
+pub fn sizes_ex(config: *const CUlaunchConfig) -> Sizes {
     // SAFETY: the original was given the same pointer and reads it. If it is null the original fails, and
     // nothing is read here.
-    let Some(config) = (unsafe { config.as_ref() }) else {
-        return description(cx, function, [0; 3], [0; 3], [0; 3], 0, core::ptr::null_mut());
-    };
-    let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
-    let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
-    description(cx, function, grid, block, cluster(config), config.sharedMemBytes, config.hStream.cast())
+    let Some(config) = (unsafe { config.as_ref() }) else { return Sizes::default() };
+    Sizes {
+        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+        cluster: cluster(config),
+        shared: config.sharedMemBytes,
+    }
 }
 
 /// The stream of a launch; the default one if the configuration is null, with which the launch fails.

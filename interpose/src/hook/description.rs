@@ -1,7 +1,10 @@
 //! What a call did, and what its description may use.
 
+use core::ffi::c_uint;
+
 use gputrace_producer::session::Session;
-use gputrace_wire::call::Detail;
+use gputrace_wire::call::{Detail, Launch};
+use gputrace_wire::cell::{flag, kind};
 
 use crate::symbols::driver::{Handle, SUCCESS, Status};
 use crate::table::tables::Tables;
@@ -12,8 +15,6 @@ pub struct Context {
     pub session: &'static Session,
     pub tables: &'static Tables,
     pub status: Status,
-    /// The definition of the function that the call launches, if it is known already.
-    pub launched: Option<u32>,
 }
 
 impl Context {
@@ -24,7 +25,7 @@ impl Context {
     /// The definition of the function that the call launches.
     #[inline(always)]
     pub fn function(&self, handle: Handle) -> u32 {
-        self.launched.unwrap_or_else(|| self.tables.function(self.session, handle))
+        self.tables.function(self.session, handle)
     }
 }
 
@@ -35,6 +36,51 @@ pub struct Description {
     pub flags: u8,
     pub stream: On,
     pub detail: Detail,
+}
+
+impl Description {
+    pub fn of_launch(context: &Context, function: Handle, sizes: Sizes, stream: Handle) -> Description {
+        Description {
+            kind: kind::LAUNCH,
+            flags: flag::ASYNC,
+            stream: On::Stream(stream),
+            detail: Detail::Launch(sizes.launch(context.function(function))),
+        }
+    }
+}
+
+/// What a launch was asked for beside its kernel and its stream, as the driver got it. Zeros if the launch
+/// has no configuration.
+#[derive(Clone, Copy, Default)]
+pub struct Sizes {
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub cluster: [u8; 3],
+    pub shared: c_uint,
+}
+
+impl Sizes {
+    /// The launch of that function, in sizes as far as an entry has room for them.
+    pub fn launch(self, function: u32) -> Launch {
+        let ([x, y, z], [block_x, block_y, block_z]) = (self.grid, self.block);
+        let grid = [x, y.min(0xffff), z.min(0xffff)];
+        let block = [block_x.min(0xffff), block_y.min(0xffff), block_z.min(0xff)];
+        Sizes { grid, block, ..self }.taken_launch(function)
+    }
+
+    /// The same of a launch that a device has taken. It takes none that an entry has no room for: a grid has
+    /// at most 65,535 blocks in y and z, and a block at most 1,024 threads, 64 of them in z.
+    #[inline(always)]
+    pub fn taken_launch(self, function: u32) -> Launch {
+        let ([x, y, z], block) = (self.grid, self.block);
+        Launch {
+            function,
+            grid: [x, y & 0xffff, z & 0xffff],
+            block: [block[0] as u16, block[1] as u16, block[2] as u8 as u16],
+            cluster: self.cluster,
+            dynamic_shared_bytes: self.shared,
+        }
+    }
 }
 
 /// The stream a call works on.

@@ -17,7 +17,7 @@ use gputrace_producer::thread::{self, Slot};
 use gputrace_wire::call::Detail;
 
 use crate::hook::captures;
-use crate::hook::description::{Context, Description};
+use crate::hook::description::{Context, Description, Sizes};
 use crate::hook::held_calls::{self, CallUnderWay};
 use crate::hook::launch_frame::Frame;
 use crate::hook::pause::{self, At};
@@ -35,12 +35,17 @@ pub trait LaunchCall: DriverCall {
     const PER_THREAD: bool;
     /// The kernel and the stream.
     fn launched(self) -> (Handle, Handle);
-    fn describe(self, context: &Context) -> Description;
+    fn sizes(self) -> Sizes;
     /// The launch whose arguments that frame has, without the driver's function.
     ///
     /// # Safety
     /// The frame is that of a hook of such a launch.
     unsafe fn of(frame: Frame) -> Self;
+
+    fn describe(self, context: &Context) -> Description {
+        let (function, stream) = self.launched();
+        Description::of_launch(context, function, self.sizes(), stream)
+    }
 }
 
 /// Runs the steps around a launch that is neither plain nor paused.

@@ -9,17 +9,17 @@ use core::ffi::c_void;
 use core::hint::cold_path;
 use core::sync::atomic::{Ordering, compiler_fence};
 
+use gputrace_callstack::active_span::{self, Works};
+use gputrace_callstack::stacks;
 use gputrace_producer::clock;
 use gputrace_producer::fork::{self, StateOfProcess};
-use gputrace_producer::session;
+use gputrace_producer::session::{self, Session};
 use gputrace_producer::thread::{self, Slot};
-use gputrace_wire::call::Call;
+use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::{flag, kind};
 
-use crate::hook::description::Context;
 use crate::hook::launch::{LaunchCall, begin_inside, pair_of};
 use crate::hook::launch_frame::{Frame, NOT_DONE};
-use crate::hook::steps;
 use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
@@ -97,64 +97,104 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
     let kept = unsafe { frame.kept::<Kept>() };
     // SAFETY: the slot of this thread, which lives as long as the thread does.
     let slot = unsafe { &*kept.slot };
-    // Only a fork clears the session and the tables, in the child, and it clears the state too: so the state
-    // is read last.
-    let (session, tables) = (session::published(), tables::of_process());
     let state = fork::of_process().state();
-    if status != SUCCESS || !slot.is_ready_for_launches(state) || CudaSlot::of(slot).node_count.get() != 0 {
-        return end_not_plain(frame, status, end_ticks);
+    let duration_ticks = end_ticks.wrapping_sub(frame.start());
+    // An entry has no room for a long duration as it is.
+    let unlike = status as u32 | CudaSlot::of(slot).node_count.get() | (duration_ticks >> 32) as u32;
+    if unlike != 0 || !slot.is_ready_for_launches(state) {
+        return end_not_plain(frame, status, duration_ticks);
     }
-    // SAFETY: this thread has become ready for launches in that state after it had seen both, and after it
-    // had caught up, and it is the process's state.
-    let (session, tables) = unsafe {
-        slot.launch_ends();
-        (session.unwrap_unchecked(), tables.unwrap_unchecked())
-    };
-    let Some(pair) = kept.bucket.find() else { return end_not_plain(frame, status, end_ticks) };
+    // SAFETY: this thread has become ready for launches in that state after it had caught up, and it is the
+    // process's state.
+    unsafe { slot.launch_ends() };
+    let Some(pair) = kept.bucket.find() else { return end_not_plain(frame, status, duration_ticks) };
     let (function, stream) = pair.definitions();
-    let (stack, works) = tables.stack_and_works_in(state, session, slot);
-    let api = tables.api_in(state.generation(), session, entry);
-    // The rest is read as it is written: little has to be kept until then.
-    steps::write(session, slot, works, || {
-        let context = Context { session, tables, status, launched: Some(function) };
-        // SAFETY: the caller's frame.
-        let description = unsafe { Launch::of(frame) }.describe(&context);
-        Call {
-            kind: kind::LAUNCH,
-            flags: flag::ASYNC | if Launch::PER_THREAD { flag::PER_THREAD_STREAM } else { 0 },
-            api,
-            start_ticks: frame.start(),
-            duration_ticks: end_ticks.wrapping_sub(frame.start()),
-            correlation: CudaSlot::of(slot).correlation.get(),
-            stack,
-            stream,
-            detail: description.detail,
-            ..Call::default()
-        }
-    });
+    if entry.api_in(state.generation()).is_none() {
+        return end_not_plain(frame, status, duration_ticks);
+    }
+    let (stack, works) = stack_and_works(frame, state, slot);
+    let has_span = works.may_be() || active_span::is_in_ring(slot);
+    if !has_span || write_active_span(frame, slot, works) {
+        // All else is read as it is written: little has to be kept until then.
+        let cell = || {
+            // SAFETY: the caller's frame.
+            let launch = unsafe { Launch::of(frame) }.sizes().taken_launch(function);
+            Call {
+                kind: kind::LAUNCH,
+                flags: flag::ASYNC | if Launch::PER_THREAD { flag::PER_THREAD_STREAM } else { 0 },
+                api: entry.latest_api(),
+                start_ticks: frame.start(),
+                duration_ticks: (duration_ticks as u32).into(),
+                correlation: CudaSlot::of(slot).correlation.get(),
+                stack,
+                stream,
+                detail: Detail::Launch(launch),
+                ..Call::default()
+            }
+            .to_cell()
+        };
+        // SAFETY: as for `launch_ends`.
+        unsafe { slot.emit_one_once_caught_up(cell) };
+    }
     let last_half = slot.half_counter_if_sampled();
     if last_half != 0 {
-        return end_sampled(frame.start().wrapping_sub(kept.first_ticks), end_ticks, last_half);
+        return end_sampled(frame, duration_ticks, last_half);
     }
     drop(slot.inside_again());
     SUCCESS
 }
 
+/// The calling thread's stack, and what is needed to find its active span.
+#[inline(always)]
+fn stack_and_works(frame: Frame, state: StateOfProcess, slot: &Slot) -> (u32, Works) {
+    let Some(asked) = stacks::asked(state.hook_state()) else { return Works::of_no_stack() };
+    match stacks::expected(state.generation(), slot, asked) {
+        Some(found) => found,
+        None => unexpected_stack(frame, slot),
+    }
+}
+
+// These find what few launches need of the process, so that it is not read for the others.
+
+/// The stack of the calling thread that is not the expected one.
+#[cold]
+#[inline(never)]
+fn unexpected_stack(frame: Frame, slot: &Slot) -> (u32, Works) {
+    if let (Some(session), Some(tables)) = (session_of(frame), tables::of_process())
+        && let Some(asked) = stacks::asked(session.hook_state())
+    {
+        return tables.unexpected_stack(session, slot, asked);
+    }
+    (0, Works::NOT)
+}
+
+/// Writes an entry of the active span, if that changed; false if the launch's entry must not follow.
+#[cold]
+#[inline(never)]
+fn write_active_span(frame: Frame, slot: &Slot, works: Works) -> bool {
+    session_of(frame).is_some_and(|session| active_span::write(session, slot, &works.caller(session), 1))
+}
+
+/// The session in which the launch of that frame began; `None` if its call returned in a forked child, which
+/// may have started another one.
+fn session_of(frame: Frame) -> Option<&'static Session> {
+    // SAFETY: `begin` has kept it.
+    let generation = unsafe { frame.kept::<Kept>() }.state.generation();
+    session::published().filter(|session| session.generation == generation)
+}
+
 /// Keeps what is known of a launch that turned out not to be plain.
 #[cold]
 #[inline(never)]
-fn end_not_plain(frame: Frame, status: Status, end_ticks: u64) -> Status {
+fn end_not_plain(frame: Frame, status: Status, duration_ticks: u64) -> Status {
     thread::with(|slot| {
         // SAFETY: `begin` has kept it.
         let kept = unsafe { frame.kept::<Kept>() };
         slot.call_ends();
         let call = KeptLaunch::of(slot);
-        // The session in which the launch began; none if the call returned in a forked child, which may have
-        // started another one.
-        let generation = kept.state.generation();
-        call.session.set(session::published().filter(|session| session.generation == generation));
+        call.session.set(session_of(frame));
         call.start_ticks.set(frame.start());
-        call.duration_ticks.set(end_ticks.wrapping_sub(frame.start()));
+        call.duration_ticks.set(duration_ticks);
         call.own_ticks.set(kept.first_ticks);
         call.state.set(kept.state.hook_state().to_word());
         call.status.set(status);
@@ -164,12 +204,15 @@ fn end_not_plain(frame: Frame, status: Status, end_ticks: u64) -> Status {
 
 #[cold]
 #[inline(never)]
-fn end_sampled(before_ticks: u64, end_ticks: u64, last_half: u32) -> Status {
+fn end_sampled(frame: Frame, duration_ticks: u64, last_half: u32) -> Status {
     thread::with(|slot| {
+        // SAFETY: `begin` has kept it.
+        let first_ticks = unsafe { frame.kept::<Kept>() }.first_ticks;
+        let end_ticks = frame.start().wrapping_add(duration_ticks);
         // No sample if the last reading is before the call's end, or too long ago to complete its half.
         let last_ticks = clock::when_half_was(last_half, clock::counter());
         if let Some(after_ticks) = last_ticks.and_then(|last_ticks| last_ticks.checked_sub(end_ticks)) {
-            slot.add_cost(before_ticks + after_ticks);
+            slot.add_cost(frame.start().wrapping_sub(first_ticks) + after_ticks);
         }
         drop(slot.inside_again());
     });

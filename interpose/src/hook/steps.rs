@@ -139,7 +139,7 @@ pub fn context(hook: Hook, status: Status) -> Option<Context> {
         without_tables(hook.session);
         return None;
     };
-    Some(Context { session: hook.session, tables, status, launched: None })
+    Some(Context { session: hook.session, tables, status })
 }
 
 #[inline(always)]
@@ -303,7 +303,7 @@ fn failed(
             return session.count(Counter::Nested, 1);
         };
         let Some(tables) = tables::of(session) else { return session.count(Counter::BeforeSession, 1) };
-        let description = describe(&Context { session, tables, status, launched: None });
+        let description = describe(&Context { session, tables, status });
         let stack = if has_failed(status) { tables.stack(session, slot) } else { 0 };
         let call = Call {
             kind: description.kind,

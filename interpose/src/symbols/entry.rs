@@ -1,7 +1,7 @@
 //! A hooked function of the driver. The table of all of them is `api`.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::process::link::Link;
 
@@ -46,6 +46,19 @@ impl Entry {
     pub fn makes_records(&self) -> bool {
         self.launches_kernels()
             || ["cuGraphLaunch", "cuMemcpy", "cuMemset"].iter().any(|prefix| self.base.starts_with(prefix))
+    }
+
+    /// The symbol's definition in the session of that generation; `None` before the first call.
+    #[inline(always)]
+    pub fn api_in(&self, generation: u32) -> Option<u32> {
+        let known = self.api.load(Ordering::Relaxed);
+        ((known >> 32) as u32 == generation).then_some(known as u32)
+    }
+
+    /// The symbol's definition in the session in which it was last called.
+    #[inline(always)]
+    pub fn latest_api(&self) -> u32 {
+        self.api.load(Ordering::Relaxed) as u32
     }
 
     pub fn name(&self) -> &'static str {

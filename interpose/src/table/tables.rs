@@ -9,9 +9,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gputrace_callstack::active_span::Works;
 use gputrace_callstack::native::surroundings;
-use gputrace_callstack::stacks::{self, Stacks};
+use gputrace_callstack::stacks::{self, Asked, Stacks};
 use gputrace_callstack::torch::passes::Outside;
-use gputrace_producer::fork::{self, StateOfProcess};
+use gputrace_producer::fork;
 use gputrace_producer::handles::{Handles, key_of};
 use gputrace_producer::memory;
 use gputrace_producer::session::Session;
@@ -157,14 +157,7 @@ impl Tables {
     /// The symbol's definition. It is made at the first call.
     #[inline(always)]
     pub fn api(&self, session: &Session, entry: &Entry) -> u32 {
-        self.api_in(self.generation, session, entry)
-    }
-
-    /// The same, where the generation of the session is known: the tables are read only at the first call.
-    #[inline(always)]
-    pub fn api_in(&self, generation: u32, session: &Session, entry: &Entry) -> u32 {
-        let known = entry.api.load(Ordering::Relaxed);
-        if (known >> 32) as u32 == generation { known as u32 } else { self.define_api(session, entry) }
+        entry.api_in(self.generation).unwrap_or_else(|| self.define_api(session, entry))
     }
 
     #[cold]
@@ -187,18 +180,20 @@ impl Tables {
     /// The same, plus the state from which the active span is found.
     #[inline(always)]
     pub fn stack_and_works(&self, session: &Session, slot: &Slot) -> (u32, Works) {
-        self.stack_and_works_in(StateOfProcess::new(self.generation, session.hook_state()), session, slot)
+        let Some(asked) = stacks::asked(session.hook_state()) else { return (0, Works::NOT) };
+        match stacks::expected(self.generation, slot, asked) {
+            Some(found) => found,
+            None => self.unexpected_stack(session, slot, asked),
+        }
     }
 
-    /// The same, where the process's state is known: the tables are read only if the stack is not the
-    /// expected one.
+    /// The same where the stack is not the [expected](stacks::expected) one.
     #[inline(always)]
-    pub fn stack_and_works_in(&self, state: StateOfProcess, session: &Session, slot: &Slot) -> (u32, Works) {
-        let mut found = Works::of_no_stack();
-        if let Some(asked) = stacks::asked(state.hook_state()) {
-            found = Stacks::of_this_thread(&self.stacks, state.generation(), session, slot, asked);
+    pub fn unexpected_stack(&self, session: &Session, slot: &Slot, asked: Asked) -> (u32, Works) {
+        match &self.stacks {
+            Some(stacks) => stacks.unexpected(session, slot, asked),
+            None => (0, Works::NOT),
         }
-        found
     }
 
     /// The same, plus the thread's position in its frames.
