@@ -2,7 +2,8 @@
 //!
 //! A handle is defined at first sight and forgotten when it is destroyed. A handle made again at the same
 //! address gets a new id in the same slot. If the table is full, or another thread is defining the handle
-//! at that moment, the answer is 0, "undefined", which the caller counts.
+//! and takes long, the answer is 0, "undefined", which the caller counts. A caller that would rather define
+//! the handle once more asks [`Handles::get_or_define_now`].
 //!
 //! Known gaps:
 //!
@@ -99,14 +100,28 @@ impl Handles {
         None
     }
 
-    /// The handle's id; at first sight the result of `define`. 0 if the table is full.
+    /// The handle's id; at first sight the result of `define`. 0 if the table is full, or if another thread
+    /// is defining the handle and takes long.
     #[inline]
     pub fn get_or_define(&self, key: u64, define: impl FnOnce() -> u32) -> u32 {
+        self.get_or_else(key, define).unwrap_or(0)
+    }
+
+    /// The same, but where another thread takes long, the result of a `define` of this thread's. The handle
+    /// has two definitions then, of which the other thread's is kept.
+    pub fn get_or_define_now(&self, key: u64, define: impl Fn() -> u32) -> u32 {
+        self.get_or_else(key, &define).unwrap_or_else(define)
+    }
+
+    /// The handle's id; at first sight the result of `define`. 0 if the table is full, and `None` if another
+    /// thread is defining the handle and takes long.
+    #[inline]
+    fn get_or_else(&self, key: u64, define: impl FnOnce() -> u32) -> Option<u32> {
         if let Some(id) = self.get(key) {
-            return id;
+            return Some(id);
         }
         if key == 0 {
-            return 0;
+            return Some(0);
         }
         for (slot, id) in self.probe(key) {
             let found = match slot.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
@@ -120,13 +135,13 @@ impl Handles {
                 Ok(_) => {
                     let new = define();
                     id.store(new, Ordering::Release);
-                    new
+                    Some(new)
                 }
                 Err(BUSY) => wait_for(id),
-                Err(known) => known,
+                Err(known) => Some(known),
             };
         }
-        0
+        Some(0)
     }
 
     /// Replaces the handle's id, because the handle was just created.
@@ -163,16 +178,16 @@ impl Handles {
     }
 }
 
-/// Waits for another thread's definition of the handle: a few hundred nanoseconds. A longer wait means that
-/// the thread was stopped there; the event is then recorded without the definition.
-fn wait_for(id: &AtomicU32) -> u32 {
+/// Waits for another thread's definition of the handle: a few hundred nanoseconds. `None` if that takes
+/// longer: the thread has lost its processor there, or asks the driver for a function's name.
+fn wait_for(id: &AtomicU32) -> Option<u32> {
     for _ in 0..2_000 {
         match id.load(Ordering::Acquire) {
             BUSY => core::hint::spin_loop(),
-            id => return id,
+            id => return Some(id),
         }
     }
-    0
+    None
 }
 
 /// A key for a name: a 64-bit hash of its bytes, never 0. Two names of one program collide with a chance of
@@ -245,6 +260,34 @@ mod tests {
                 assert!(*id == 0 || *id == seen[0][key] || seen[0][key] == 0);
             }
         }
+    }
+
+    #[test]
+    fn handle_whose_definition_takes_long_is_defined_by_who_needs_it_now() {
+        let table = Handles::new(64).unwrap();
+        let in_definition = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| {
+                table.get_or_define(0x1000, || {
+                    in_definition.wait();
+                    in_definition.wait();
+                    5
+                })
+            });
+            in_definition.wait();
+            assert_eq!(table.get_or_define(0x1000, || 6), 0);
+            assert_eq!(table.get_or_define_now(0x1000, || 7), 7);
+            in_definition.wait();
+            assert_eq!(slow.join().unwrap(), 5);
+        });
+        assert_eq!(table.get_or_define_now(0x1000, || 8), 5);
+    }
+
+    #[test]
+    fn handles_of_a_full_table_are_not_defined_at_each_sight() {
+        let table = Handles::new(16).unwrap();
+        let undefined = (1..=32u64).rfind(|key| table.get_or_define(key << 8, || 5) == 0).unwrap();
+        assert_eq!(table.get_or_define_now(undefined << 8, || 99), 0);
     }
 
     #[test]

@@ -35,7 +35,9 @@ impl Tables {
         if handle.is_null() {
             return 0;
         }
-        let id = self.functions.get_or_define(handle as u64, || {
+        // Threads that begin together launch the same kernel at once, and the one that defines it may be
+        // long about it. The others' launches have the kernel's name all the same.
+        let id = self.functions.get_or_define_now(handle as u64, || {
             // A look-up may have stored the name here for the first launch.
             let known = self.function_names.get(handle as u64);
             let name = known.unwrap_or_else(|| self.asked_name(session, handle));
