@@ -59,6 +59,10 @@ impl Circumstances {
     }
 }
 
+/// How many lines of a stack's words are prefetched: those of 128 frames. More would take the first cache
+/// from the driver.
+const MOST_LINES: u32 = 32;
+
 /// A kept stack. One cache line.
 #[repr(C, align(64))]
 pub struct KeptStack {
@@ -224,13 +228,14 @@ impl KeptStacks {
         }
     }
 
-    /// Prefetches the words of the stack that the thread probably has next. The stack itself was prefetched
-    /// by [`follow`](Self::follow).
+    /// Prefetches the words of Python's frames of the stack that the thread probably has next. The stack
+    /// itself was prefetched by [`follow`](Self::follow).
     #[inline(always)]
     pub fn expect(&self, position: KeptPosition) {
         if let Some(kept) = self.kept.get(usize::from(position.next)) {
             let words = self.words.as_ptr().wrapping_add(kept.first as usize);
-            prefetch_lines(words.addr() as u64, (u32::from(kept.python) + 6) / 4);
+            let lines = (u32::from(kept.python) + 6) / 4;
+            prefetch_lines(words.addr() as u64, lines.min(MOST_LINES));
         }
     }
 

@@ -107,10 +107,13 @@ impl Handles {
         self.get_or_else(key, define).unwrap_or(0)
     }
 
-    /// The same, but where another thread takes long, the result of a `define` of this thread's. The handle
-    /// has two definitions then, of which the other thread's is kept.
+    /// The same, but where another thread takes long, the result of a `define` of this thread's, unless the
+    /// other one is done by then. The handle has two definitions, of which the other thread's is kept here.
     pub fn get_or_define_now(&self, key: u64, define: impl Fn() -> u32) -> u32 {
-        self.get_or_else(key, &define).unwrap_or_else(define)
+        self.get_or_else(key, &define).unwrap_or_else(|| {
+            let own = define();
+            self.get(key).unwrap_or(own)
+        })
     }
 
     /// The handle's id; at first sight the result of `define`. 0 if the table is full, and `None` if another
@@ -178,8 +181,8 @@ impl Handles {
     }
 }
 
-/// Waits for another thread's definition of the handle: a few hundred nanoseconds. `None` if that takes
-/// longer: the thread has lost its processor there, or asks the driver for a function's name.
+/// Waits for another thread's definition of the handle, mostly a few hundred nanoseconds. `None` after some
+/// ten microseconds: the thread has lost its processor there, or asks the driver for a function's name.
 fn wait_for(id: &AtomicU32) -> Option<u32> {
     for _ in 0..2_000 {
         match id.load(Ordering::Acquire) {

@@ -177,12 +177,13 @@ fn libcupti_that_changes_its_records_is_not_read_early() {
     assert_eq!(count(&report, "timed_operations"), 202);
 }
 
-/// A launch like the last one has few steps, in which the duration of its call has 32 bits: two seconds.
+/// A launch like the last one has few steps, in which the duration of its call has 32 bits of the counter's
+/// ticks: two seconds at 2 GHz, and more with a slower one.
 #[test]
 fn launches_that_take_seconds_have_their_whole_duration() {
     let report = run("long_launch").succeed().report();
     let calls = report["calls"].as_array().unwrap();
     let launches = calls.iter().find(|call| call["name"] == "cuLaunchKernel").unwrap();
     assert_eq!((count(launches, "calls"), count(&report, "launches")), (2, 2), "{report:#}");
-    assert!((2_500_000_000..10_000_000_000).contains(&count(launches, "min_ns")), "{launches:#}");
+    assert!((4_500_000_000..20_000_000_000).contains(&count(launches, "min_ns")), "{launches:#}");
 }

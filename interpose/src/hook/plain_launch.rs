@@ -67,11 +67,12 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
         let launched = pair_of(unsafe { Launch::of(frame) });
         let bucket = launched::bucket_of(pairs, slot, launched);
         bucket.expect();
+        stacks::expect(slot);
         frame.keep(Kept { slot, bucket, state, first_ticks });
         let start_ticks = clock::counter();
         // SAFETY: the thread is inside the guard, and ready for launches in a state of a session, so that it
         // has caught up with it.
-        unsafe { tables::expect_launch(slot, start_ticks) };
+        unsafe { slot.launch_begins(start_ticks) };
         // SYNC: as in `held_calls::begins`: the launch is noted before the state is read once more.
         compiler_fence(Ordering::SeqCst);
         if fork::of_process().state() != state {
@@ -84,9 +85,10 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
     })
 }
 
-/// Called after the launch. Not 0 if it turned out not to be plain: it failed, or made graph nodes, or what
-/// hooks do has changed meanwhile, or its kernel and stream have no entry yet. The thread stays inside of the
-/// hook then, and [`launch::not_plain`](super::launch::not_plain) records it.
+/// Called after the launch. Not 0 if it turned out not to be plain: it failed, made graph nodes or took
+/// seconds, or what hooks do has changed meanwhile, or its kernel and stream, or the driver's function, have
+/// no entry yet. The thread stays inside of the hook then, and
+/// [`launch::not_plain`](super::launch::not_plain) records it.
 ///
 /// # Safety
 /// As for [`begin`], which has returned a function.
@@ -112,7 +114,9 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
     if entry.api_in(state.generation()).is_none() {
         return end_not_plain(frame, status, duration_ticks);
     }
-    let (stack, works) = stack_and_works(frame, state, slot);
+    let Some((stack, works)) = stack_and_works(frame, state, slot) else {
+        return end_not_plain(frame, status, duration_ticks);
+    };
     let has_span = works.may_be() || active_span::is_in_ring(slot);
     if !has_span || write_active_span(frame, slot, works) {
         // All else is read as it is written: little has to be kept until then.
@@ -144,17 +148,18 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
     SUCCESS
 }
 
-/// The calling thread's stack, and what is needed to find its active span.
+/// The calling thread's stack, and what is needed to find its active span. `None` if that took long, and a
+/// signal handler has forked meanwhile, or has pushed a range.
 #[inline(always)]
-fn stack_and_works(frame: Frame, state: StateOfProcess, slot: &Slot) -> (u32, Works) {
-    let Some(asked) = stacks::asked(state.hook_state()) else { return Works::of_no_stack() };
-    match stacks::expected(state.generation(), slot, asked) {
-        Some(found) => found,
-        None => unexpected_stack(frame, slot),
-    }
+fn stack_and_works(frame: Frame, state: StateOfProcess, slot: &Slot) -> Option<(u32, Works)> {
+    let Some(asked) = stacks::asked(state.hook_state()) else { return Some(Works::of_no_stack()) };
+    stacks::expected(state.generation(), slot, asked).or_else(|| {
+        let found = unexpected_stack(frame, slot);
+        slot.is_caught_up().then_some(found)
+    })
 }
 
-// These find what few launches need of the process, so that it is not read for the others.
+// These find what few launches need of the process. It is not read for the others.
 
 /// The stack of the calling thread that is not the expected one.
 #[cold]

@@ -87,18 +87,6 @@ pub fn expect_entry(slot: &Slot) {
     slot.expect_entry();
 }
 
-/// The same for a plain launch, which is under way from here on.
-///
-/// # Safety
-///
-/// As for [`Slot::launch_begins`].
-#[inline(always)]
-pub unsafe fn expect_launch(slot: &Slot, start_ticks: u64) {
-    stacks::expect(slot);
-    // SAFETY: the caller guarantees it.
-    unsafe { slot.launch_begins(start_ticks) };
-}
-
 /// Makes the tables of a new session.
 pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tables> {
     let tables = Tables {
