@@ -34,7 +34,7 @@ class Bench:
         self.rows, self.section = [], "start"
         self.overhead_seconds, self.soak_records, self.quick = 400, 25_000_000, False
         self.only = None  # Parts of a section that can run alone; None for all.
-        self.beside = None  # Another gputrace, for the section hook.
+        self.beside = []  # Others of gputrace, for the section hook.
         self.table = open(self.out / "table.txt", "a", encoding="utf-8")
         # A carried file may have lost its executable bit.
         self.gputrace = self.scratch / "gputrace"

@@ -1,8 +1,8 @@
 """What a hook costs in a real program, an eager Llama decode, without stacks, with Python's, with native ones: by the hooks' own samples, and as the
 program sees it, in a process of its own by stretches of launches that go past the hook by chance.
 
-With --beside FILE, another gputrace is measured in turn with the one under test, on the same machine. With --only, which may be given several times, only these
-settings or ways, round after round until the section's time is over. The setting `paused` is there if it is asked for: a paused hook reads no clock and records nothing.
+With --beside FILE, which may be given several times, another gputrace is measured in turn with the one under test, on the same machine; its rows have the file's name,
+and the ratios are to the last one. With --only, which may be given several times, only these settings or ways, round after round until the section's time is over. The setting `paused` is there if it is asked for: a paused hook reads no clock and records nothing.
 """
 
 import itertools
@@ -64,9 +64,7 @@ class Measured:
 
 
 def run(bench):
-    tools = {"tested": bench.gputrace}
-    if bench.beside:
-        tools["beside"] = bench.beside
+    tools = {"tested": bench.gputrace, **{beside.name: beside for beside in bench.beside}}
     library = bench.programs.get("hook_bypass")
     if not library:
         bench.row("hook_bypass", "FAIL", "the library was not built")
@@ -82,7 +80,9 @@ def run(bench):
         if of_round and bench.time_left() < LOADING_S + (SECONDS + 1) * len(processes):
             bench.row("rounds", "INFO", f"{of_round}; there was no time for another one")
             return
-        # The first one to run has the others waiting beside it.
+        # The first one to run has the others waiting beside it: each is the first one in turn.
+        first = of_round % len(processes)
+        processes = processes[first:] + processes[:first]
         if of_round % 2:
             processes.reverse()
         waiting = [(setting, way, tool, Measured(bench, f"{tool}-{setting}-{way}-{of_round}".replace(" ", "-"), tools[tool], setting, library if way == AS_SEEN else None))
@@ -97,7 +97,7 @@ def run(bench):
                 found.setdefault((setting, way, tool), []).append(cost[:2])
         # After each round: what is cut off leaves what it measured.
         for setting, way in plan:
-            costs = {tool: together(found[setting, way, tool]) for tool in tools if (setting, way, tool) in found}
+            costs = {tool: found[setting, way, tool] for tool in tools if (setting, way, tool) in found}
             bench.row(f"{setting}, {way}, {of_round + 1} of each", "INFO" if costs else "FAIL", compared(costs) or "no figure")
 
 
@@ -117,7 +117,13 @@ def together(costs):
 
 
 def compared(costs):
-    text = ", ".join(f"{tool} {ns:.0f} ns" + f" ± {half:.0f}" * (half > 0) for tool, (ns, half) in costs.items())
-    if len(costs) == 2 and all(ns > half for ns, half in costs.values()):
-        text += f", ratio {costs['tested'][0] / costs['beside'][0]:.2f}"
-    return text
+    """What the tools' processes found, the median by samples with the lowest and the highest, and ratios to the last tool."""
+    texts, all_of = [], {tool: together(of_processes) for tool, of_processes in costs.items()}
+    for tool, (ns, half) in all_of.items():
+        each = [ns for ns, _ in costs[tool]]
+        text = f"{tool} {ns:.0f} ns" + (f" ± {half:.0f}" if half > 0 else f" ({min(each):.0f}–{max(each):.0f})")
+        last, half_of_last = list(all_of.values())[-1]
+        if tool != list(all_of)[-1] and ns > half and last > half_of_last:
+            text += f", ratio {ns / last:.2f}"
+        texts.append(text)
+    return "; ".join(texts)
