@@ -20,6 +20,7 @@ use gputrace_wire::cell::{flag, kind};
 
 use crate::hook::launch::{LaunchCall, begin_inside, pair_of};
 use crate::hook::launch_frame::{Frame, NOT_DONE};
+use crate::hook::steps;
 use crate::symbols::driver::{SUCCESS, Status};
 use crate::symbols::entry::Entry;
 use crate::table::cuda_slot::CudaSlot;
@@ -177,7 +178,7 @@ fn unexpected_stack(frame: Frame, slot: &Slot) -> (u32, Works) {
 #[cold]
 #[inline(never)]
 fn write_active_span(frame: Frame, slot: &Slot, works: Works) -> bool {
-    session_of(frame).is_some_and(|session| active_span::write(session, slot, &works.caller(session), 1))
+    session_of(frame).is_some_and(|session| steps::write_active_span(session, slot, works))
 }
 
 /// The session in which the launch of that frame began; `None` if its call returned in a forked child, which

@@ -353,6 +353,6 @@ fn has_failed(status: Status) -> bool {
 /// not follow then. The event is not an argument, so that it can stay in registers.
 #[cold]
 #[inline(never)]
-fn write_active_span(session: &'static Session, slot: &Slot, works: Works) -> bool {
+pub fn write_active_span(session: &'static Session, slot: &Slot, works: Works) -> bool {
     active_span::write(session, slot, &works.caller(session), 1)
 }

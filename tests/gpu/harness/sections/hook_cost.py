@@ -118,12 +118,13 @@ def together(costs):
 
 def compared(costs):
     """What the tools' processes found, the median by samples with the lowest and the highest, and ratios to the last tool."""
-    texts, all_of = [], {tool: together(of_processes) for tool, of_processes in costs.items()}
-    for tool, (ns, half) in all_of.items():
-        each = [ns for ns, _ in costs[tool]]
+    texts, last = [], next(reversed(costs), None)
+    for tool, of_processes in costs.items():
+        ns, half = together(of_processes)
+        each = [ns for ns, _ in of_processes]
         text = f"{tool} {ns:.0f} ns" + (f" ± {half:.0f}" if half > 0 else f" ({min(each):.0f}–{max(each):.0f})")
-        last, half_of_last = list(all_of.values())[-1]
-        if tool != list(all_of)[-1] and ns > half and last > half_of_last:
-            text += f", ratio {ns / last:.2f}"
+        of_last, half_of_last = together(costs[last])
+        if tool != last and ns > half and of_last > half_of_last:
+            text += f", ratio {ns / of_last:.2f}"
         texts.append(text)
     return "; ".join(texts)
