@@ -92,11 +92,11 @@ impl Works {
     }
 }
 
-/// Whether the ring's last CALLER entry names a span. If so, [`write`] comes before each entry, as in
-/// [`emit_under`].
+/// Whether [`write`] must come before the thread's next entry, as in [`emit_under`]: the thread may have an
+/// active span, or the ring's last CALLER entry names one.
 #[inline(always)]
-pub fn is_in_ring(slot: &Slot) -> bool {
-    StackSlot::of(slot).has_span.get()
+pub fn precedes(slot: &Slot, works: Works) -> bool {
+    works.may_be() || StackSlot::of(slot).has_span.get()
 }
 
 /// Writes a CALLER entry if the active span changed. Returns false if the CALLER entry and an entry of

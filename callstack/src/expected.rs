@@ -59,8 +59,8 @@ impl Circumstances {
     }
 }
 
-/// How many lines of a stack's words are prefetched: those of 128 frames. More would take the first cache
-/// from the driver.
+/// At most so many lines of a stack's words are prefetched, those of some 128 frames, so that the driver's
+/// data stays in the first cache.
 const MOST_LINES: u32 = 32;
 
 /// A kept stack. One cache line.
@@ -234,6 +234,7 @@ impl KeptStacks {
     pub fn expect(&self, position: KeptPosition) {
         if let Some(kept) = self.kept.get(usize::from(position.next)) {
             let words = self.words.as_ptr().wrapping_add(kept.first as usize);
+            // A line has four words, and the first one may be the last of its line.
             let lines = (u32::from(kept.python) + 6) / 4;
             prefetch_lines(words.addr() as u64, lines.min(MOST_LINES));
         }

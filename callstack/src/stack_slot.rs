@@ -70,7 +70,8 @@ impl StackSlot {
         self.store.get().map(|store| &unsafe { store.content() }.stacks)
     }
 
-    /// Prefetches the stack that the calling thread probably has. Called by a hook before the driver's call.
+    /// Prefetches the words of Python's frames of the stack that the calling thread probably has. Called by a
+    /// hook before the driver's call.
     #[inline(always)]
     pub fn expect(&self) {
         // SAFETY: the reference ends here, and the caller has none.

@@ -105,8 +105,8 @@ impl Define for Session {
 /// The calling thread's Python state, if it runs Python.
 type Python<'r> = Option<(&'r Runtime, u64)>;
 
-/// Prefetches, while the driver is at work, the stack that the calling thread probably has. What all stacks
-/// need is not prefetched: in a real program a hook took longer with it.
+/// Prefetches, before the driver is called, what the stack that the calling thread probably has is compared
+/// with. What all stacks need is not prefetched: in a real program a hook took longer with it.
 #[inline(always)]
 pub fn expect(slot: &Slot) {
     StackSlot::of(slot).expect();
@@ -131,13 +131,18 @@ pub fn asked(state: HookState) -> Option<Asked> {
     }
 }
 
+/// Whether the calling thread's stack can have nothing but Python frames.
+#[inline(always)]
+fn has_python_only(asked: Asked, slot: &Slot) -> bool {
+    asked == Asked::Python && torch::is_never_around(slot)
+}
+
 /// The calling thread's stack, if it has Python frames only and is the one that was expected, as most are.
 /// Otherwise `None`, and [`Stacks::unexpected`] has it. Also returns what is needed to find the thread's
 /// active span.
 #[inline(always)]
 pub fn expected(generation: u32, slot: &Slot, asked: Asked) -> Option<(u32, Works)> {
-    if asked == Asked::Python
-        && torch::is_never_around(slot)
+    if has_python_only(asked, slot)
         && let found @ (1.., _) = expected_python(generation, slot)
     {
         return Some(found);
@@ -217,8 +222,7 @@ impl Stacks {
     #[cold]
     #[inline(never)]
     pub fn unexpected(&self, session: &Session, slot: &Slot, asked: Asked) -> (u32, Works) {
-        if asked == Asked::Python
-            && torch::is_never_around(slot)
+        if has_python_only(asked, slot)
             && let found @ (1.., _) = self.of_python(session, slot)
         {
             return found;
@@ -226,8 +230,8 @@ impl Stacks {
         self.of_parts(session, slot)
     }
 
-    /// The same for a stack that has Python frames only and is the expected one, where a call is needed to
-    /// find the thread's state, or the second one, or in the cache; 0 otherwise.
+    /// The same for a stack of Python frames only: one of the two that are expected, or one in the cache; 0
+    /// otherwise.
     fn of_python(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         let found = runtime::of_known_thread(session, &StackSlot::of(slot).python);
         let Some((runtime, state)) = found else { return (0, Works::NOT) };
@@ -577,8 +581,8 @@ impl Beside<'_> {
     }
 }
 
-/// Whether the thread of that Python state, the calling one, has these frames. Not inlined: only `of_python`
-/// needs that, and has it.
+/// Whether the thread of that Python state, the calling one, has these frames. Not inlined: only
+/// [`expected_python`] needs that, and compares for itself.
 #[inline(never)]
 fn has_frames((runtime, state): (&Runtime, u64), frames: &[ReadWord]) -> bool {
     // SAFETY: as in `Stacks::of_parts`.

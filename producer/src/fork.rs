@@ -12,13 +12,14 @@
 //!
 //! A signal handler that interrupted a hook may fork, and the child then returns into that hook. Code that
 //! writes to a segment therefore compares the generation once the driver has returned, not only at the hook's
-//! start: right before the write, or, where no more than some hundred instructions lie between, before these.
+//! start: right before the write, or shortly before. At most the comparison of one expected stack and the
+//! making of one entry lie between.
 //!
 //! A signal may still arrive between that comparison and the store. For this case a fork handler maps the
 //! child's own memory where its parent's rings were, before the interrupted hook goes on. Nobody reads what
 //! the hook writes there. `_Fork` and a raw clone run no fork handlers, and where overcommitment is forbidden
-//! nothing is mapped. One case remains, as wide as these instructions: a program that forks in this way in a
-//! signal handler *and* returns from that handler in the child.
+//! nothing is mapped. One case remains, as wide as that: a program that forks in this way in a signal handler
+//! *and* returns from that handler in the child.
 
 use core::mem::{offset_of, size_of};
 use core::ptr;

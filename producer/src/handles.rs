@@ -77,7 +77,7 @@ impl Handles {
         if let Some(slot) = self.slots.get(self.first_slot(key))
             && slot.key.load(Ordering::Acquire) == key
         {
-            // SYNC: pairs with the Release store in `get_or_define`. The definition was published by its
+            // SYNC: pairs with the Release store in `get_or_else`. The definition was published by its
             // own word; this load only orders the id.
             return Some(slot.id.load(Ordering::Acquire)).filter(|id| *id != 0 && *id != BUSY);
         }
@@ -108,7 +108,7 @@ impl Handles {
     }
 
     /// The same, but where another thread takes long, the result of a `define` of this thread's, unless the
-    /// other one is done by then. The handle has two definitions, of which the other thread's is kept here.
+    /// other one is done by then. The handle then has two definitions; the table keeps the other thread's.
     pub fn get_or_define_now(&self, key: u64, define: impl Fn() -> u32) -> u32 {
         self.get_or_else(key, &define).unwrap_or_else(|| {
             let own = define();
@@ -181,8 +181,8 @@ impl Handles {
     }
 }
 
-/// Waits for another thread's definition of the handle, mostly a few hundred nanoseconds. `None` after some
-/// ten microseconds: the thread has lost its processor there, or asks the driver for a function's name.
+/// Waits for another thread's definition of the handle, mostly a few hundred nanoseconds. `None` after
+/// 2,000 tries, which are up to some 100 µs: the thread has lost its processor, or its `define` takes long.
 fn wait_for(id: &AtomicU32) -> Option<u32> {
     for _ in 0..2_000 {
         match id.load(Ordering::Acquire) {

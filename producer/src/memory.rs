@@ -66,7 +66,8 @@ pub fn prefetch_at(address: u64) {
     let _ = address;
 }
 
-/// The same for so many lines, one at least.
+/// The same for so many lines from there on; for one if that is 0. The compiler would make a longer loop, and
+/// a launch's hook is to have few lines of code.
 #[inline(always)]
 pub fn prefetch_lines(address: u64, lines: u32) {
     #[cfg(target_arch = "x86_64")]
@@ -87,8 +88,8 @@ pub fn prefetch_lines(address: u64, lines: u32) {
     let _ = (address, lines);
 }
 
-/// The same for a line that is written next, which another core may have read: it is then fetched as this
-/// core's own. Processors without the instruction ignore it.
+/// As [`prefetch`], for a line that is written next, which another core may have read: it is then fetched as
+/// this core's own. Processors without the instruction ignore it.
 #[inline(always)]
 pub fn prefetch_to_write<T>(of: *const T) {
     #[cfg(target_arch = "x86_64")]

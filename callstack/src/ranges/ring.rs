@@ -35,7 +35,7 @@ pub fn write_push(session: &'static Session, slot: &Slot, open: &Open, position:
         && let Some(entry) = open.next_to_say(position, |label| label.definition(session))
     {
         let works = Works::of_this_thread(session);
-        let is_written = if works.may_be() || active_span::is_in_ring(slot) {
+        let is_written = if active_span::precedes(slot, works) {
             active_span::emit_under(session, slot, &works.caller(session), entry.cells())
         } else {
             slot.emit(session, entry.cells())

@@ -49,8 +49,8 @@ impl Description {
     }
 }
 
-/// What a launch was asked for beside its kernel and its stream, as the driver got it. Zeros if the launch
-/// has no configuration.
+/// Grid, block, cluster and dynamic shared bytes of a launch, as the driver got them; the cluster's sides are
+/// cut to 255. All are 0 if the launch has no configuration.
 #[derive(Clone, Copy, Default)]
 pub struct Sizes {
     pub grid: [c_uint; 3],
@@ -60,7 +60,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The launch of that function, in sizes as far as an entry has room for them.
+    /// The launch of that function. Sizes that an entry has no room for are cut.
     pub fn launch(self, function: u32) -> Launch {
         let ([x, y, z], [block_x, block_y, block_z]) = (self.grid, self.block);
         let grid = [x, y.min(0xffff), z.min(0xffff)];

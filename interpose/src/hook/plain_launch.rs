@@ -87,8 +87,8 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
 }
 
 /// Called after the launch. Not 0 if it turned out not to be plain: it failed, made graph nodes or took
-/// seconds, or what hooks do has changed meanwhile, or its kernel and stream, or the driver's function, have
-/// no entry yet. The thread stays inside of the hook then, and
+/// seconds, or what hooks do has changed meanwhile, or the pair of its kernel and stream, or the driver's
+/// function, has no definition in the session yet. The thread stays inside of the hook then, and
 /// [`launch::not_plain`](super::launch::not_plain) records it.
 ///
 /// # Safety
@@ -102,7 +102,7 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
     let slot = unsafe { &*kept.slot };
     let state = fork::of_process().state();
     let duration_ticks = end_ticks.wrapping_sub(frame.start());
-    // An entry has no room for a long duration as it is.
+    // Not 0 if it failed, made graph nodes, or took 2^32 ticks, which an entry holds in coarser units.
     let unlike = status as u32 | CudaSlot::of(slot).node_count.get() | (duration_ticks >> 32) as u32;
     if unlike != 0 || !slot.is_ready_for_launches(state) {
         return end_not_plain(frame, status, duration_ticks);
@@ -118,8 +118,7 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
     let Some((stack, works)) = stack_and_works(frame, state, slot) else {
         return end_not_plain(frame, status, duration_ticks);
     };
-    let has_span = works.may_be() || active_span::is_in_ring(slot);
-    if !has_span || write_active_span(frame, slot, works) {
+    if !active_span::precedes(slot, works) || write_active_span(frame, slot, works) {
         // All else is read as it is written: little has to be kept until then.
         let cell = || {
             // SAFETY: the caller's frame.
@@ -149,8 +148,9 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
     SUCCESS
 }
 
-/// The calling thread's stack, and what is needed to find its active span. `None` if that took long, and a
-/// signal handler has forked meanwhile, or has pushed a range.
+/// The calling thread's stack, and what is needed to find its active span. `None` if it is not the expected
+/// one, and once it was found, the thread had not caught up any more: a signal handler has forked, or has
+/// pushed a range.
 #[inline(always)]
 fn stack_and_works(frame: Frame, state: StateOfProcess, slot: &Slot) -> Option<(u32, Works)> {
     let Some(asked) = stacks::asked(state.hook_state()) else { return Some(Works::of_no_stack()) };
@@ -160,9 +160,10 @@ fn stack_and_works(frame: Frame, state: StateOfProcess, slot: &Slot) -> Option<(
     })
 }
 
-// These find what few launches need of the process. It is not read for the others.
+// Few launches need the session and the tables. These functions look them up for themselves.
 
-/// The stack of the calling thread that is not the expected one.
+/// The calling thread's stack, where it is not the expected one. What is asked for is read anew: passed, it
+/// would keep this from ending by a jump, and native walks would have a frame of ours more to pass.
 #[cold]
 #[inline(never)]
 fn unexpected_stack(frame: Frame, slot: &Slot) -> (u32, Works) {

@@ -266,7 +266,7 @@ fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, descrip
 /// Writes the call's event, with the active span before it if that has changed.
 #[inline(always)]
 pub fn write(session: &'static Session, slot: &Slot, works: Works, call: impl FnOnce() -> Call) {
-    if !(works.may_be() || active_span::is_in_ring(slot)) || write_active_span(session, slot, works) {
+    if !active_span::precedes(slot, works) || write_active_span(session, slot, works) {
         slot.emit_one(session, || call().to_cell());
     }
 }

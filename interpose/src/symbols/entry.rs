@@ -48,14 +48,15 @@ impl Entry {
             || ["cuGraphLaunch", "cuMemcpy", "cuMemset"].iter().any(|prefix| self.base.starts_with(prefix))
     }
 
-    /// The symbol's definition in the session of that generation; `None` before the first call.
+    /// The symbol's definition in the session of that generation; `None` before its first call there.
     #[inline(always)]
     pub fn api_in(&self, generation: u32) -> Option<u32> {
         let known = self.api.load(Ordering::Relaxed);
         ((known >> 32) as u32 == generation).then_some(known as u32)
     }
 
-    /// The symbol's definition in the session in which it was last called.
+    /// The symbol's definition in the session in which it was last called. Where [`api_in`](Self::api_in)
+    /// has found one, a hook reads it again when it is written, and need not keep it until then.
     #[inline(always)]
     pub fn latest_api(&self) -> u32 {
         self.api.load(Ordering::Relaxed) as u32

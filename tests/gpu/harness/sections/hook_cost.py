@@ -80,8 +80,8 @@ def run(bench):
         if of_round and bench.time_left() < LOADING_S + (SECONDS + 1) * len(processes):
             bench.row("rounds", "INFO", f"{of_round}; there was no time for another one")
             return
-        # The first one to run has the others waiting beside it: each is the first one in turn.
-        first = of_round % len(processes)
+        # The first one to run has the others waiting beside it: each is the first one in turn, in both orders.
+        first = of_round // 2 % len(processes)
         processes = processes[first:] + processes[:first]
         if of_round % 2:
             processes.reverse()
@@ -117,7 +117,7 @@ def together(costs):
 
 
 def compared(costs):
-    """What the tools' processes found, the median by samples with the lowest and the highest, and ratios to the last tool."""
+    """What the tools' processes found, the median by samples with the lowest and the highest, and ratios to the last tool of these."""
     texts, last = [], next(reversed(costs), None)
     for tool, of_processes in costs.items():
         ns, half = together(of_processes)
