@@ -33,7 +33,7 @@ use crate::lifecycle::device_times::DEVICE_TIMES;
 use crate::lifecycle::start;
 use crate::resolve::proc_address;
 use crate::symbols::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, Status};
-use crate::symbols::entry::{self, Entry, hash};
+use crate::symbols::entry::{self, Entry, hash, only_waits};
 use crate::symbols::originals;
 
 /// The entry that exports this symbol.
@@ -76,6 +76,7 @@ macro_rules! hooks {
             symbol: concat!(stringify!($symbol), "\0"),
             since: $since,
             per_thread: hooks!(@per_thread $flavour),
+            only_waits: only_waits(stringify!($base)),
             hook: || $symbol as *mut c_void,
             hash: hash(stringify!($symbol).as_bytes()),
             original: AtomicPtr::new(core::ptr::null_mut()),

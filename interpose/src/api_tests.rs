@@ -25,6 +25,7 @@ fn entries_are_facts() {
         let fact = fact.unwrap_or_else(|| panic!("{} of {} is no fact", entry.name(), entry.base));
         assert_eq!(u32::from(entry.since), fact.2, "{}", entry.name());
         assert_eq!(entry.per_thread, fact.3 != "legacy", "{}", entry.name());
+        assert_eq!(entry.only_waits, entry.base.ends_with("Synchronize"), "{}", entry.name());
     }
 }
 

@@ -1,5 +1,9 @@
 //! Handle → definition id, without a lock: open addressing over atomics, in its own mapping.
 //!
+//! A handle's first slots are in the table's beginning, which is large enough for most programs' handles: a
+//! page's first touch takes longer than all else that is done for a new handle. Where these slots are taken,
+//! it has others in the rest of the table.
+//!
 //! A handle is defined at first sight and forgotten when it is destroyed. A handle made again at the same
 //! address gets a new id in the same slot. If the table is full, or another thread is defining the handle
 //! and takes long, the answer is 0, "undefined", which the caller counts. A caller that would rather define
@@ -20,7 +24,10 @@ use crate::memory::{self, Zeroed, prefetch};
 
 #[derive(Debug)]
 pub struct Handles {
+    /// The table's beginning, and the rest.
     slots: &'static [HandleSlot],
+    /// How many slots the beginning has; like that of the rest, a power of two.
+    near: usize,
 }
 
 /// Both in one cache line: a look-up finds them cold.
@@ -37,27 +44,35 @@ unsafe impl Zeroed for HandleSlot {}
 
 /// The id while a thread defines the handle.
 const BUSY: u32 = u32::MAX;
-/// How far a handle may be from its first slot before the table counts as full.
+/// How many slots a handle has in the table's beginning: those of two or three cache lines.
+const NEAR_PROBES: usize = 8;
+/// The rest is so many times as large as the beginning.
+const REST: usize = 32;
+/// How many slots a handle has in the rest before the table counts as full.
 const PROBES: usize = 64;
 
 impl Handles {
     /// A table for about `slots / 2` handles; `slots` is a power of two.
     pub fn new(slots: usize) -> Option<Handles> {
         debug_assert!(slots.is_power_of_two());
-        Some(Handles { slots: memory::map(slots)? })
+        let near = (slots / REST).max(1);
+        Some(Handles { slots: memory::map(near + slots)?, near })
     }
 
     #[inline(always)]
     fn first_slot(&self, key: u64) -> usize {
-        // Fibonacci hashing: handles are addresses, and their low bits are alike.
-        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize & (self.slots.len().wrapping_sub(1))
+        spread(key) & self.near.wrapping_sub(1)
     }
 
+    /// All slots in which the handle may be, in the order in which they are tried.
     fn probe(&self, key: u64) -> impl Iterator<Item = (&AtomicU64, &AtomicU32)> {
-        let first = self.first_slot(key);
-        let mask = self.slots.len().wrapping_sub(1);
-        (0..PROBES.min(self.slots.len())).filter_map(move |step| {
-            let slot = self.slots.get((first + step) & mask)?;
+        let of = move |first: usize, count: usize, probes: usize| {
+            (0..probes.min(count)).map(move |step| first + ((spread(key) + step) & count.wrapping_sub(1)))
+        };
+        let rest = self.slots.len() - self.near;
+        let slots = of(0, self.near, NEAR_PROBES).chain(of(self.near, rest, PROBES));
+        slots.filter_map(|at| {
+            let slot = self.slots.get(at)?;
             Some((&slot.key, &slot.id))
         })
     }
@@ -181,6 +196,12 @@ impl Handles {
     }
 }
 
+/// Fibonacci hashing: handles are addresses, and their low bits are alike.
+#[inline(always)]
+fn spread(key: u64) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize
+}
+
 /// Waits for another thread's definition of the handle, mostly a few hundred nanoseconds. `None` after
 /// 2,000 tries, which are up to some 100 µs: the thread has lost its processor, or its `define` takes long.
 fn wait_for(id: &AtomicU32) -> Option<u32> {
@@ -236,8 +257,34 @@ mod tests {
     fn full_table_answers_undefined() {
         let table = Handles::new(16).unwrap();
         let answers: Vec<u32> = (1..=32u64).map(|key| table.get_or_define(key << 8, || key as u32)).collect();
-        assert!(answers.iter().filter(|id| **id != 0).count() <= 16);
+        assert!(answers.iter().filter(|id| **id != 0).count() <= 17);
         assert!(answers.contains(&0));
+    }
+
+    #[test]
+    fn the_whole_table_is_used_once_its_beginning_is_full() {
+        let table = Handles::new(1 << 13).unwrap();
+        let keys: Vec<u64> = (1..=1u64 << 12).map(|number| number << 8).collect();
+        for key in &keys {
+            assert_eq!(table.get_or_define(*key, || (key >> 8) as u32), (key >> 8) as u32);
+        }
+        for key in &keys {
+            assert_eq!(table.get(*key), Some((key >> 8) as u32));
+        }
+        let mut listed = Vec::new();
+        table.for_each(|key, _| listed.push(key));
+        listed.sort_unstable();
+        assert_eq!(listed, keys);
+    }
+
+    #[test]
+    fn few_handles_are_in_few_pages() {
+        let table = Handles::new(1 << 17).unwrap();
+        for number in 1..=1_000u64 {
+            table.get_or_define(number * 0x280, || 1);
+        }
+        let last = table.slots.iter().rposition(|slot| slot.key.load(Ordering::Relaxed) != 0);
+        assert!(last.unwrap() < (1 << 17) / REST, "{last:?}");
     }
 
     #[test]

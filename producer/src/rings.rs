@@ -287,12 +287,14 @@ impl Rings {
         true
     }
 
-    /// Populates the memory that the program's threads will write next, on their rings' first lap. `heads`
-    /// holds the heads of the previous call: a ring whose head did not move gets no more memory.
-    pub fn populate(&self, heads: &mut [u64; 64]) {
+    /// Populates the memory that the program's threads will write next: definitions, and on their rings'
+    /// first lap entries. What was not written to since the previous call gets no more memory.
+    pub fn populate(&self, last: &mut Populated) {
         /// 512 KiB: 160 000 launches a second between two calls.
         const AHEAD_CELLS: u64 = 8192;
-        let rings = self.primary.rings.iter().zip(heads.iter_mut()).enumerate();
+        /// 128 KiB: a few hundred kernels' names, or frames of new Python stacks.
+        const AHEAD_WORDS: u64 = 1 << 14;
+        let rings = self.primary.rings.iter().zip(last.heads.iter_mut()).enumerate();
         for (index, (ring, last)) in rings.skip(RESERVED) {
             let head = ring.head.load(Ordering::Relaxed);
             if head != *last && head < ring.capacity_cells.load(Ordering::Relaxed) {
@@ -300,7 +302,24 @@ impl Rings {
             }
             *last = head;
         }
+        let defined = self.primary.area().reserved.load(Ordering::Relaxed);
+        if defined != last.defined {
+            self.primary.populate_definitions(self.plan, defined, AHEAD_WORDS);
+        }
+        last.defined = defined;
     }
+}
+
+/// How far the memory was written to that [`Rings::populate`] populates, when it was last called.
+#[derive(Debug)]
+pub struct Populated {
+    heads: [u64; 64],
+    /// In words.
+    defined: u64,
+}
+
+impl Populated {
+    pub const NOTHING: Populated = Populated { heads: [0; 64], defined: 0 };
 }
 
 /// What threads count in their rings' headers, summed over all threads.

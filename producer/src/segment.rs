@@ -215,16 +215,29 @@ impl Segment {
     /// Asks the kernel for the memory of some of a ring's cells now, so that the thread that will write
     /// them has no page fault there: 2 to 10 µs each on a virtual machine.
     pub fn populate(&self, plan: SegmentPlan, index: usize, first: u64, count: u64) {
-        const MADV_POPULATE_WRITE: i32 = 23;
         let cells = plan.ring_cells(index) as u64;
         let (first, end) = (first.min(cells), first.saturating_add(count).min(cells));
         let before: usize = (0..index).map(|earlier| plan.ring_cells(earlier)).sum();
-        let start = (plan.rings_offset() + (before + first as usize) * CELL_BYTES) & !4095;
-        let bytes = (end.saturating_sub(first) as usize * CELL_BYTES).next_multiple_of(4096);
+        let start = plan.rings_offset() + (before + first as usize) * CELL_BYTES;
+        self.populate_bytes(start, end.saturating_sub(first) as usize * CELL_BYTES);
+    }
+
+    /// The same for some of the definitions' words.
+    pub fn populate_definitions(&self, plan: SegmentPlan, first: u64, count: u64) {
+        let words = self.definitions.len() as u64;
+        let (first, end) = (first.min(words), first.saturating_add(count).min(words));
+        let start = plan.definitions_offset() + first as usize * size_of::<u64>();
+        self.populate_bytes(start, end.saturating_sub(first) as usize * size_of::<u64>());
+    }
+
+    /// `start` and `bytes` are those of a part of the mapping.
+    fn populate_bytes(&self, start: usize, bytes: usize) {
+        const MADV_POPULATE_WRITE: i32 = 23;
         if bytes > 0 {
-            // SAFETY: the range is in the mapping, and populating changes no contents. Kernels before 5.14
-            // refuse; the page faults then happen at the first write.
-            unsafe { system::madvise(self.base.add(start).cast(), bytes, MADV_POPULATE_WRITE) };
+            let (start, end) = (start & !4095, (start + bytes).next_multiple_of(4096));
+            // SAFETY: the range is in the mapping, which is a number of pages, and populating changes no
+            // contents. Kernels before 5.14 refuse; the page faults then happen at the first write.
+            unsafe { system::madvise(self.base.add(start).cast(), end - start, MADV_POPULATE_WRITE) };
         }
     }
 
@@ -310,6 +323,37 @@ mod tests {
                 .unwrap();
             assert_eq!(count, plan.ring_cells(index));
         }
+        // SAFETY: the test's own descriptor.
+        unsafe { libc::close(descriptor) };
+    }
+
+    #[test]
+    fn only_what_is_written_next_is_populated() {
+        let plan = SegmentPlan::PRIMARY_SMALL;
+        let (segment, descriptor) = Segment::create(plan).unwrap();
+        let first_page_of_ring = (plan.rings_offset() + plan.record_cells * CELL_BYTES) / 4096;
+        let first_page_of_definitions = plan.definitions_offset() / 4096;
+        // The second cell of the second page of ring 1, and 64 more: a part of two pages.
+        segment.populate(plan, 1, 65, 64);
+        // The last word of the third page, and one more.
+        segment.populate_definitions(plan, 3 * 512 - 1, 2);
+        // More than there is.
+        segment.populate_definitions(plan, plan.definitions_bytes as u64 / 8 - 1, 1 << 20);
+        let mut is_there = vec![0u8; segment.bytes / 4096];
+        // SAFETY: the mapping, and a byte for each of its pages.
+        assert_eq!(unsafe { libc::mincore(segment.base.cast(), segment.bytes, is_there.as_mut_ptr()) }, 0);
+        let there: Vec<usize> = (0..is_there.len()).filter(|page| is_there[*page] & 1 != 0).collect();
+        let last_page_of_definitions = first_page_of_definitions + plan.definitions_bytes / 4096 - 1;
+        let expected = [
+            first_page_of_definitions + 2,
+            first_page_of_definitions + 3,
+            last_page_of_definitions,
+            first_page_of_ring + 1,
+            first_page_of_ring + 2,
+        ];
+        // The headers were written when the segment was made.
+        let there: Vec<usize> = there.into_iter().filter(|page| *page >= first_page_of_definitions).collect();
+        assert_eq!(there, expected);
         // SAFETY: the test's own descriptor.
         unsafe { libc::close(descriptor) };
     }

@@ -1,6 +1,6 @@
 //! The service thread: the one thread of our own in a traced process.
 //!
-//! It anchors the clocks, populates ring memory ahead of its writers, receives the collector's messages,
+//! It anchors the clocks, populates shared memory ahead of its writers, receives the collector's messages,
 //! and calls the vendor layer's function at every turn and whenever the collector asks for a flush.
 //!
 //! It is started only once the driver has threads of its own, blocks all signals, and is inside the guard
@@ -12,6 +12,7 @@ use gputrace_wire::definition::role;
 use gputrace_wire::handshake::kind;
 
 use crate::held_back::HeldBack;
+use crate::rings::Populated;
 use crate::session::{self, Session};
 use crate::socket::Received;
 use crate::system;
@@ -141,11 +142,11 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
             return;
         }
         let mut turns = 0u32;
-        let mut heads = [0u64; 64];
+        let mut populated = Populated::NOTHING;
         let mut collector = Collector::NEW;
         loop {
             slot.emit(session, &[session.anchor().to_cell()]);
-            session.populate(&mut heads);
+            session.populate(&mut populated);
             // SYNC: pairs with the collector's Release store. The collector loads `flushed` with Acquire,
             // so that it sees everything that the turn wrote to the rings.
             let asked = session.control().flush.load(Ordering::Acquire);

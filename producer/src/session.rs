@@ -30,7 +30,7 @@ use crate::connection::Connection;
 use crate::descriptor::Descriptor;
 use crate::held_back::HeldBack;
 use crate::hook_state::{HookState, Launches, Recording, Timing};
-use crate::rings::{OwnedRing, RingSums, Rings};
+use crate::rings::{OwnedRing, Populated, RingSums, Rings};
 use crate::segment::{Segment, SegmentPlan};
 use crate::socket::{Received, Socket};
 use crate::{clock, early_calls, fork, loader, memory, slot_memory, stderr, system};
@@ -507,9 +507,9 @@ impl Session {
         self.rings.take(&self.connection, self.head(handshake::kind::SEGMENT, 0))
     }
 
-    /// Populates ring memory ahead of its writers; see [`Rings::populate`].
-    pub fn populate(&self, heads: &mut [u64; 64]) {
-        self.rings.populate(heads);
+    /// Populates memory ahead of its writers; see [`Rings::populate`].
+    pub fn populate(&self, last: &mut Populated) {
+        self.rings.populate(last);
     }
 
     /// Whether this process started the session. A child of `vfork`, which shares our memory, did not.

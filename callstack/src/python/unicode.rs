@@ -34,6 +34,17 @@ pub fn read<M: Memory>(memory: &M, layout: &Layout, text: u64, into: &mut [u8]) 
     if letter(length)? != 0 {
         return None;
     }
+    if is_ascii {
+        // Nearly every string: its bytes are what is asked for.
+        let count = into.len().min(usize::try_from(length).ok()?);
+        let begin = into.get_mut(..count)?;
+        if !memory.read(text, letters, begin) {
+            return None;
+        }
+        if begin.is_ascii() {
+            return Some(count);
+        }
+    }
     let mut written = 0;
     for index in 0..length {
         let mut utf8 = [0; 4];
@@ -116,6 +127,15 @@ mod tests {
         let bytes = string(&layout, &[0x61, 0x20ac, 0x20ac], 2, false);
         assert_eq!(read_back(&layout, &bytes, 6).unwrap(), "a€".as_bytes());
         assert_eq!(read_back(&layout, &bytes, 0).unwrap(), b"");
+    }
+
+    #[test]
+    fn ascii_strings_that_are_none_are_read_by_letters() {
+        let layout = Layout::of_minor(12).unwrap();
+        let bytes = string(&layout, &[0x61, 0xe9], 1, true);
+        assert_eq!(read_back(&layout, &bytes, 100).unwrap(), "aé".as_bytes());
+        let bytes = string(&layout, &[0x61, 0x62, 0x63], 1, true);
+        assert_eq!(read_back(&layout, &bytes, 2).unwrap(), b"ab");
     }
 
     #[test]

@@ -34,7 +34,8 @@ pub fn loaded(cx: &Context, out: *const Handle, form: u64) -> Description {
 
 /// The same for an image in memory.
 pub fn loaded_image(cx: &Context, out: *const Handle, form: u64, image: *const c_void) -> Description {
-    loaded_with(cx, out, form, || InMemory::at(image))
+    // SAFETY: read only if the original succeeded.
+    loaded_with(cx, out, form, || unsafe { InMemory::of_elf(image) })
 }
 
 /// The same for a file. Its name is recorded if it could not be loaded.

@@ -65,7 +65,7 @@ pub struct CallUnderWay<'s>(Option<&'s Slot>);
 /// To be called before such a call, inside of the hook. It may wait.
 #[inline(always)]
 pub fn begins<'s>(session: &'static Session, slot: &'s Slot, entry: &Entry) -> CallUnderWay<'s> {
-    if entry.only_waits() {
+    if entry.only_waits {
         return CallUnderWay(None);
     }
     let call = note(session, slot);

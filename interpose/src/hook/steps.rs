@@ -104,8 +104,9 @@ pub fn call(hook: Hook, original: impl DriverCall) -> (At, Status) {
     let Hook { session, slot, entry, state, clock, .. } = hook;
     let (recording, ends_range) =
         if state.counts_launches() { capture::of_call(session, entry) } else { (state.recording(), false) };
-    if let Some(tables) = tables::of(session) {
-        tables.expect(slot);
+    match tables::of(session) {
+        Some(tables) => tables.expect(slot),
+        None => cold_path(),
     }
     let under_way = if state.counts_under_way() {
         under_way::call_begins(slot, fork::generation(), entry)
@@ -216,6 +217,7 @@ fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, descrip
         }
     }
     if at.recording != Recording::On && status == SUCCESS && flags & flag::CAPTURED == 0 {
+        cold_path();
         if pause::passes_over(session, slot, description, at) {
             return false;
         }

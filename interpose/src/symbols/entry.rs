@@ -28,6 +28,9 @@ pub struct Entry {
     pub since: u16,
     /// Whether it is the variant with the per-thread default stream.
     pub per_thread: bool,
+    /// Whether it does nothing but wait for the device: [`only_waits`] of the base name. Every hook asks,
+    /// and the name would be one more cache line.
+    pub only_waits: bool,
 }
 
 const _: () = assert!(size_of::<Entry>() == 64);
@@ -35,11 +38,6 @@ const _: () = assert!(size_of::<Entry>() == 64);
 impl Entry {
     pub fn launches_kernels(&self) -> bool {
         self.base.starts_with("cuLaunch") && !self.base.starts_with("cuLaunchHostFunc")
-    }
-
-    /// Whether it does nothing but wait for the device.
-    pub fn only_waits(&self) -> bool {
-        self.base.ends_with("Synchronize")
     }
 
     /// Whether its work makes device records.
@@ -65,6 +63,11 @@ impl Entry {
     pub fn name(&self) -> &'static str {
         self.symbol.get(..self.symbol.len() - 1).unwrap_or_default()
     }
+}
+
+/// Whether a function of that base name does nothing but wait for the device.
+pub const fn only_waits(base: &str) -> bool {
+    matches!(base.as_bytes().last_chunk(), Some(b"Synchronize"))
 }
 
 /// FNV-1a: cheap; callers that need certainty compare the full name too.

@@ -95,7 +95,9 @@ impl Tables {
 
     pub fn function_of_kernel(&self, function: Handle, kernel: Handle) {
         for table in [&self.function_names, &self.function_modules] {
-            if let Some(id) = table.get(kernel as u64) {
+            if table.get(function as u64).is_none()
+                && let Some(id) = table.get(kernel as u64)
+            {
                 table.get_or_define(function as u64, || id);
             }
         }
