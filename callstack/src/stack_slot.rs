@@ -2,6 +2,7 @@
 //! active span.
 
 use core::cell::Cell as Shared;
+use core::hint::cold_path;
 
 use gputrace_producer::clock;
 use gputrace_producer::session::Session;
@@ -76,6 +77,7 @@ impl StackSlot {
     pub fn expect(&self) {
         // SAFETY: the reference ends here, and the caller has none.
         if let Some(stacks) = unsafe { self.kept_stacks() } {
+            cold_path();
             stacks.expect(self.kept.get());
         }
     }

@@ -154,6 +154,7 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
 #[inline(always)]
 fn stack_and_works(frame: Frame, state: StateOfProcess, slot: &Slot) -> Option<(u32, Works)> {
     let Some(asked) = stacks::asked(state.hook_state()) else { return Some(Works::of_no_stack()) };
+    cold_path();
     stacks::expected(state.generation(), slot, asked).or_else(|| {
         let found = unexpected_stack(frame, slot);
         slot.is_caught_up().then_some(found)
