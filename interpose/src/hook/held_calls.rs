@@ -18,6 +18,7 @@
 //! - calls of threads for which there is no ring;
 //! - launches by a signal handler that has interrupted a hook.
 
+use core::hint::cold_path;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
 use gputrace_producer::session::Session;
@@ -62,21 +63,34 @@ pub fn begin_session() {
 /// A call of the driver's is under way for as long as this lives, if it is one that flushes wait for.
 pub struct CallUnderWay<'s>(Option<&'s Slot>);
 
-/// To be called before such a call, inside of the hook. It may wait.
+/// To be called right before such a call, inside of the hook, with the time at which it begins. It may wait;
+/// then the call begins later. Returns when it does.
 #[inline(always)]
-pub fn begins<'s>(session: &'static Session, slot: &'s Slot, entry: &Entry) -> CallUnderWay<'s> {
+pub fn begins<'s>(
+    session: &'static Session,
+    slot: &'s Slot,
+    entry: &Entry,
+    start_ticks: u64,
+) -> (CallUnderWay<'s>, u64) {
     if entry.only_waits {
-        return CallUnderWay(None);
+        return (CallUnderWay(None), start_ticks);
     }
-    let call = note(session, slot);
-    if are_held() { wait(session, slot, call) } else { call }
+    let call = note(session, slot, start_ticks);
+    if are_held() {
+        let call = wait(session, slot, call);
+        return (call, clock::now());
+    }
+    (call, start_ticks)
 }
 
 #[inline(always)]
-fn note<'s>(session: &'static Session, slot: &'s Slot) -> CallUnderWay<'s> {
-    let ticks = clock::now();
-    // The second one for a thread's first call.
-    let is_noted = slot.call_begins(ticks) || slot.attach(session, role::PROGRAM) && slot.call_begins(ticks);
+fn note<'s>(session: &'static Session, slot: &'s Slot, ticks: u64) -> CallUnderWay<'s> {
+    if slot.call_begins(ticks) {
+        return CallUnderWay(Some(slot));
+    }
+    cold_path();
+    // A thread's first call.
+    let is_noted = slot.attach(session, role::PROGRAM) && slot.call_begins(ticks);
     CallUnderWay(is_noted.then_some(slot))
 }
 
@@ -105,9 +119,9 @@ fn wait<'s>(session: &'static Session, slot: &'s Slot, mut call: CallUnderWay<'s
                 session.hold_calls(false);
                 system::wake_all(&HOLD);
             }
-            return note(session, slot);
+            return note(session, slot, clock::now());
         }
-        call = note(session, slot);
+        call = note(session, slot, clock::now());
     }
     call
 }

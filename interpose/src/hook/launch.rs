@@ -18,7 +18,7 @@ use gputrace_wire::call::Detail;
 
 use crate::hook::captures;
 use crate::hook::description::{Context, Description, Sizes};
-use crate::hook::held_calls::{self, CallUnderWay};
+use crate::hook::held_calls;
 use crate::hook::launch_frame::Frame;
 use crate::hook::pause::{self, At};
 use crate::hook::steps::{self, DriverCall, Hook, WithoutSession};
@@ -55,16 +55,14 @@ pub fn otherwise(entry: &'static Entry, without_session: WithoutSession, launch:
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else { return steps::nested(session, launch) };
         let hook = Hook::begin(session, slot, entry);
-        let under_way = held_calls::begins(session, slot, entry);
         if hook.state.only_counts_launches()
             && !captures::are_any()
             && slot.is_caught_up()
             && let Some(tables) = tables::of(session)
         {
-            return counted(hook, tables, launch, under_way);
+            return counted(hook, tables, launch);
         }
         let (at, status) = steps::call(hook, launch);
-        drop(under_way);
         finish(hook, at, status, launch)
     })
 }
@@ -152,13 +150,9 @@ pub fn not_plain(entry: &'static Entry, launch: impl LaunchCall) -> Status {
 
 /// The steps around a launch that is only counted. It reads no clock, unless its own cost is measured.
 #[inline(always)]
-fn counted(
-    hook: Hook,
-    tables: &'static Tables,
-    launch: impl LaunchCall,
-    under_way: CallUnderWay<'_>,
-) -> Status {
-    let Hook { session, slot, state, clock, is_sampled, .. } = hook;
+fn counted(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status {
+    let Hook { session, slot, entry, state, clock, is_sampled, .. } = hook;
+    let (under_way, _) = held_calls::begins(session, slot, entry, clock.now());
     slot.expect_count();
     let bucket = tables.bucket_of(slot, pair_of(launch));
     bucket.expect_to_add();

@@ -59,9 +59,7 @@ pub fn around(
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else { return nested(session, original) };
         let hook = Hook::begin(session, slot, entry);
-        let under_way = held_calls::begins(session, slot, entry);
         let (at, status) = call(hook, original);
-        drop(under_way);
         finish(hook, at, status, describe);
         status
     })
@@ -98,28 +96,35 @@ impl<'s> Hook<'s> {
     }
 }
 
-/// Makes the call. Returns when it was made and its status.
+/// Makes the call, and may wait before. Returns when it was made and its status.
 #[inline(always)]
 pub fn call(hook: Hook, original: impl DriverCall) -> (At, Status) {
     let Hook { session, slot, entry, state, clock, .. } = hook;
-    let (recording, ends_range) =
-        if state.counts_launches() { capture::of_call(session, entry) } else { (state.recording(), false) };
+    let (recording, ends_range) = if state.counts_launches() {
+        cold_path();
+        capture::of_call(session, entry)
+    } else {
+        (state.recording(), false)
+    };
     match tables::of(session) {
         Some(tables) => tables.expect(slot),
         None => cold_path(),
     }
-    let under_way = if state.counts_under_way() {
-        under_way::call_begins(slot, fork::generation(), entry)
-    } else {
-        (None, None)
-    };
-    let start_ticks = clock.now();
+    let (call, mut start_ticks) = held_calls::begins(session, slot, entry, clock.now());
+    let mut counted = (None, None);
+    if state.counts_under_way() {
+        cold_path();
+        counted = under_way::call_begins(slot, fork::generation(), entry);
+        start_ticks = clock.now();
+    }
     let status = original.call();
     let duration_ticks = clock.now().wrapping_sub(start_ticks);
-    drop(under_way);
+    drop(counted);
     if ends_range {
+        cold_path();
         capture::last_launch_returned();
     }
+    drop(call);
     let correlation = CudaSlot::of(slot).correlation.get();
     (At { start_ticks, duration_ticks, correlation, state, recording }, status)
 }
@@ -214,6 +219,8 @@ fn record(context: &Context, entry: &'static Entry, slot: &Slot, at: At, descrip
         }
         if at.recording == Recording::On || flags & flag::CAPTURED != 0 {
             stream = tables.stream(session, slot, handle, entry.per_thread);
+        } else {
+            cold_path();
         }
     }
     if at.recording != Recording::On && status == SUCCESS && flags & flag::CAPTURED == 0 {
