@@ -5,6 +5,9 @@ typedef void *handle;
 int cuInit(unsigned flags);
 int cuCtxCreate_v2(handle *context, unsigned flags, int device);
 int cuModuleGetFunction(handle *function, handle module, const char *name);
+int cuLibraryLoadData(handle *library, const void *image, handle *jit, handle *jit_values, unsigned jit_count, handle *options, handle *values,
+                      unsigned count);
+int cuLibraryGetKernel(handle *kernel, handle library, const char *name);
 int cuLaunchKernel(handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    handle stream, handle *params, handle *extra);
 

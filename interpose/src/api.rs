@@ -117,6 +117,9 @@ macro_rules! hooks {
     }};
     // A launch: its hook is written in instructions, and has functions around the driver's.
     (@launch $symbol:ident $flavour:ident ($($arg:ident: $type:ty),*) ($of:ident, $stream:expr) $sizes:expr) => {
+        // By this the steps of a plain launch know that the symbol is defined.
+        const _: () = assert!(entry::launches_kernels(stringify!($symbol)));
+
         // What a launch runs through lies together, in one page. A section has the largest alignment of its
         // parts, so that the empty part made here, behind the functions, aligns all of it to a page.
         core::arch::global_asm!(

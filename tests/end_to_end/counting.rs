@@ -1,6 +1,11 @@
 //! What is counted, and that it is exact.
 
-use crate::harness::tool::{calls, count, dropped, run, transfers};
+use std::fs;
+
+use crate::harness::folder::Folder;
+use crate::harness::process::finish;
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{calls, count, dropped, gputrace, report, run, transfers};
 
 #[test]
 fn launches_copies_and_fills_are_all_there() {
@@ -55,4 +60,29 @@ fn many_launches_lose_none() {
     assert_eq!(count(&report, "launches") + dropped(&report), 50_000);
     assert_eq!(dropped(&report), 0, "{report:#}");
     assert_eq!(calls(&report, "first_kernel"), 50_000);
+}
+
+/// Also those of a function whose first launch is like launches by another one.
+#[test]
+fn launches_are_recorded_by_the_function_that_made_them() {
+    let folder = Folder::new();
+    let driver = folder.join("driver");
+    fs::create_dir(&driver).unwrap();
+    fs::copy(compiled("checking_driver", Link::Shared), driver.join("libcuda.so.1")).unwrap();
+    let out = folder.join("out");
+    let mut run = gputrace();
+    run.args(["run", "--device-times", "off", "-o"])
+        .arg(&out)
+        .arg("--")
+        .arg(compiled("launches", Link::Driver));
+    finish(run.arg("2").env("LD_LIBRARY_PATH", &driver)).expect_code(0);
+    let report = report(&[out.join("trace.gputrace")]);
+    let calls = report["calls"].as_array().unwrap();
+    for variant in ["cuLaunchKernel", "cuLaunchCooperativeKernel", "cuLaunchKernelEx"] {
+        for name in [variant.to_owned(), format!("{variant}_ptsz")] {
+            let row =
+                calls.iter().find(|row| row["name"] == *name).unwrap_or_else(|| panic!("{name} {calls:#?}"));
+            assert_eq!(count(row, "calls"), 2 * 201, "{row:#}");
+        }
+    }
 }

@@ -118,7 +118,7 @@ pub fn finish(hook: Hook, at: At, status: Status, launch: impl LaunchCall) -> St
     if status == SUCCESS && at.state.is_plain() && hook.clock.has_counter() {
         // The next launch of the pair is a plain one.
         let _ = context.tables.meet(hook.session, hook.slot, pair_of(launch), function);
-        context.tables.knows_launches(hook.slot, at.state);
+        context.tables.knows_launches(hook.session, hook.slot, at.state);
     }
     status
 }

@@ -87,8 +87,8 @@ pub unsafe fn begin<Launch: LaunchCall>(frame: Frame, entry: &'static Entry) -> 
 }
 
 /// Called after the launch. Not 0 if it turned out not to be plain: it failed, made graph nodes or took
-/// seconds, or what hooks do has changed meanwhile, or the pair of its kernel and stream, or the driver's
-/// function, has no definition in the session yet. The thread stays inside of the hook then, and
+/// seconds, or what hooks do has changed meanwhile, or the pair of its kernel and stream has no definition in
+/// the session yet. The thread stays inside of the hook then, and
 /// [`launch::not_plain`](super::launch::not_plain) records it.
 ///
 /// # Safety
@@ -112,9 +112,6 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
     unsafe { slot.launch_ends() };
     let Some(pair) = kept.bucket.find() else { return end_not_plain(frame, status, duration_ticks) };
     let (function, stream) = pair.definitions();
-    if entry.api_in(state.generation()).is_none() {
-        return end_not_plain(frame, status, duration_ticks);
-    }
     let Some((stack, works)) = stack_and_works(frame, state, slot) else {
         return end_not_plain(frame, status, duration_ticks);
     };
@@ -126,6 +123,7 @@ pub unsafe fn end<Launch: LaunchCall>(frame: Frame, status: Status, entry: &'sta
             Call {
                 kind: kind::LAUNCH,
                 flags: flag::ASYNC | if Launch::PER_THREAD { flag::PER_THREAD_STREAM } else { 0 },
+                // It is of this session: the thread is ready for launches.
                 api: entry.latest_api(),
                 start_ticks: frame.start(),
                 duration_ticks: (duration_ticks as u32).into(),

@@ -37,7 +37,7 @@ const _: () = assert!(size_of::<Entry>() == 64);
 
 impl Entry {
     pub fn launches_kernels(&self) -> bool {
-        self.base.starts_with("cuLaunch") && !self.base.starts_with("cuLaunchHostFunc")
+        launches_kernels(self.base)
     }
 
     /// Whether its work makes device records.
@@ -53,8 +53,7 @@ impl Entry {
         ((known >> 32) as u32 == generation).then_some(known as u32)
     }
 
-    /// The symbol's definition in the session in which it was last called. Where [`api_in`](Self::api_in)
-    /// has found one, a hook reads it again when it is written, and need not keep it until then.
+    /// The symbol's definition in the session in which it was last defined.
     #[inline(always)]
     pub fn latest_api(&self) -> u32 {
         self.api.load(Ordering::Relaxed) as u32
@@ -63,6 +62,12 @@ impl Entry {
     pub fn name(&self) -> &'static str {
         self.symbol.get(..self.symbol.len() - 1).unwrap_or_default()
     }
+}
+
+/// Whether a function of that base name launches a kernel.
+pub const fn launches_kernels(base: &str) -> bool {
+    let is_of_host = matches!(base.as_bytes().first_chunk(), Some(b"cuLaunchHostFunc"));
+    matches!(base.as_bytes().first_chunk(), Some(b"cuLaunch")) && !is_of_host
 }
 
 /// Whether a function of that base name does nothing but wait for the device.

@@ -1,12 +1,15 @@
 //! Launches of a kernel on a stream: the part of [`Tables`] that finds, makes and empties their
 //! [pairs](crate::table::pairs).
 
+use core::sync::atomic::Ordering;
+
 use gputrace_producer::clock;
 use gputrace_producer::hook_state::HookState;
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::Slot;
 use gputrace_wire::counted::Counted;
 
+use crate::symbols::entry;
 use crate::table::pairs::{Bucket, Buckets, Launched, Pair};
 use crate::table::streams::{LAST_DEFAULT_STREAM, forget_earlier_context, key_of_launch};
 use crate::table::tables::Tables;
@@ -27,10 +30,24 @@ impl Tables {
         bucket_of(self.pairs.buckets(), slot, launched)
     }
 
-    /// Notes that launches of the thread are recorded by few steps as long as what hooks do is this.
-    pub fn knows_launches(&self, slot: &Slot, state: HookState) {
+    /// Notes that launches of the thread are recorded by few steps as long as what hooks do is this. All
+    /// functions that launch have a [definition](entry::Entry::latest_api) then; without room for one, nothing is
+    /// noted.
+    pub fn knows_launches(&self, session: &Session, slot: &Slot, state: HookState) {
         forget_earlier_context(self.generation, slot);
-        slot.knows_launches(state);
+        // SYNC: pairs with the Release below: who sees it sees the definitions, also where another thread
+        // has made them.
+        if self.has_launching_apis.load(Ordering::Acquire) != 0 || self.define_launching_apis(session) {
+            slot.knows_launches(state);
+        }
+    }
+
+    #[cold]
+    fn define_launching_apis(&self, session: &Session) -> bool {
+        let mut launching = entry::TABLE.get().iter().filter(|entry| entry.launches_kernels());
+        let are_defined = launching.all(|entry| self.api(session, entry) != 0);
+        self.has_launching_apis.store(are_defined.into(), Ordering::Release);
+        are_defined
     }
 
     /// Gives a launch's pair an entry, if it has none and there is space. `function` is the kernel's

@@ -38,6 +38,8 @@ pub struct Tables {
     pub(super) generation: u32,
     /// Whether CUPTI's records carry registers and shared memory, so that the driver need not be asked.
     pub(super) has_records: AtomicU32,
+    /// 1 once all functions that launch kernels have a definition.
+    pub(super) has_launching_apis: AtomicU32,
     pub(super) pairs: Pairs,
     pub(super) functions: Handles,
     pub(super) streams: Handles,
@@ -108,6 +110,7 @@ pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tab
         pairs: Pairs::new()?,
         graph_number,
         has_records: AtomicU32::new(0),
+        has_launching_apis: AtomicU32::new(0),
     };
     let mapping = memory::map_bytes(size_of::<Tables>())?.cast::<Tables>();
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
