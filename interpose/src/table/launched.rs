@@ -31,7 +31,7 @@ impl Tables {
     }
 
     /// Notes that launches of the thread are recorded by few steps as long as what hooks do is this. All
-    /// functions that launch have a [definition](entry::Entry::latest_api) then; without room for one, nothing is
+    /// functions that launch are [defined](entry::Entry::latest_api) then; without room for that, nothing is
     /// noted.
     pub fn knows_launches(&self, session: &Session, slot: &Slot, state: HookState) {
         forget_earlier_context(self.generation, slot);
