@@ -196,10 +196,11 @@ impl Handles {
     }
 }
 
-/// Fibonacci hashing: handles are addresses, and their low bits are alike.
+/// Fibonacci hashing: handles are addresses, and their low bits are alike. The product's high bits depend on
+/// all of the key's.
 #[inline(always)]
 fn spread(key: u64) -> usize {
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize
 }
 
 /// Waits for another thread's definition of the handle, mostly a few hundred nanoseconds. `None` after

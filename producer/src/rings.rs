@@ -310,7 +310,7 @@ impl Rings {
     }
 }
 
-/// How far the memory was written to that [`Rings::populate`] populates, when it was last called.
+/// How far rings and definitions were written when [`Rings::populate`] was last called.
 #[derive(Debug)]
 pub struct Populated {
     heads: [u64; 64],

@@ -327,6 +327,7 @@ mod tests {
         unsafe { libc::close(descriptor) };
     }
 
+    /// Needs Linux 5.14.
     #[test]
     fn only_what_is_written_next_is_populated() {
         let plan = SegmentPlan::PRIMARY_SMALL;

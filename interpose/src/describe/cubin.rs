@@ -4,6 +4,7 @@
 //! lines; others do if asked for line information. The table is found by the ELF headers and decoded in the
 //! collector. An image is read after the driver has accepted it. Its length is not known and its contents
 //! are not trusted: reads fail instead of faulting, the amount is limited, and an image is read only once.
+//! Only its first four bytes are read as they are, since the driver has just read them.
 //! Only module loads run this code; a load takes the driver hundreds of microseconds.
 
 use core::ffi::{CStr, c_void};
@@ -162,7 +163,7 @@ pub struct Cubin<'i, I> {
 }
 
 impl<'i, I: Image> Cubin<'i, I> {
-    /// `None` if this is no CUDA ELF image, which is the usual case and takes one read.
+    /// `None` if this is no CUDA ELF image.
     pub fn of(image: &'i I) -> Option<Cubin<'i, I>> {
         Some(Cubin { image, header: Header::read(image)? })
     }

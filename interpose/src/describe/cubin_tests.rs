@@ -86,6 +86,12 @@ fn memory_and_files_are_read_alike() {
         assert_eq!(found(&InFile::open(&path).unwrap()), expected);
     }
     assert!(InMemory::at(core::ptr::null()).is_none());
+    for (image, is_elf) in [(b"\x7fELF", true), (b"\x50\xed\x55\xba", false), (b"//\n.", false)] {
+        // SAFETY: four bytes, which is all that is read.
+        assert_eq!(unsafe { InMemory::of_elf(image.as_ptr().cast()) }.is_some(), is_elf, "{image:?}");
+    }
+    // SAFETY: null is not read.
+    assert!(unsafe { InMemory::of_elf(core::ptr::null()) }.is_none());
     assert!(InFile::open(c"/dev/null").is_none());
     assert!(InFile::open(c"/nowhere").is_none());
 }

@@ -63,8 +63,9 @@ pub fn begin_session() {
 /// A call of the driver's is under way for as long as this lives, if it is one that flushes wait for.
 pub struct CallUnderWay<'s>(Option<&'s Slot>);
 
-/// To be called right before such a call, inside of the hook, with the time at which it begins. It may wait;
-/// then the call begins later. Returns when it does.
+/// To be called before such a call, inside of the hook, with the time at which it begins. Returns the time at
+/// which it does: a later one if it had to wait, or if it is the thread's first call and was preceded by work
+/// of ours.
 #[inline(always)]
 pub fn begins<'s>(
     session: &'static Session,
@@ -75,23 +76,21 @@ pub fn begins<'s>(
     if entry.only_waits {
         return (CallUnderWay(None), start_ticks);
     }
-    let call = note(session, slot, start_ticks);
-    if are_held() {
-        let call = wait(session, slot, call);
-        return (call, clock::now());
-    }
-    (call, start_ticks)
+    let (call, start_ticks) = note(session, slot, start_ticks);
+    if are_held() { wait(session, slot, call) } else { (call, start_ticks) }
 }
 
 #[inline(always)]
-fn note<'s>(session: &'static Session, slot: &'s Slot, ticks: u64) -> CallUnderWay<'s> {
-    if slot.call_begins(ticks) {
-        return CallUnderWay(Some(slot));
+fn note<'s>(session: &'static Session, slot: &'s Slot, start_ticks: u64) -> (CallUnderWay<'s>, u64) {
+    if slot.call_begins(start_ticks) {
+        return (CallUnderWay(Some(slot)), start_ticks);
     }
     cold_path();
     // A thread's first call.
-    let is_noted = slot.attach(session, role::PROGRAM) && slot.call_begins(ticks);
-    CallUnderWay(is_noted.then_some(slot))
+    let is_attached = slot.attach(session, role::PROGRAM);
+    let start_ticks = clock::now();
+    let is_noted = is_attached && slot.call_begins(start_ticks);
+    (CallUnderWay(is_noted.then_some(slot)), start_ticks)
 }
 
 /// SYNC: the call must have been noted before the state is read. The fence is for the compiler only; for the
@@ -106,7 +105,12 @@ fn are_held() -> bool {
 /// when [`WAIT_MOST_NS`] have passed.
 #[cold]
 #[inline(never)]
-fn wait<'s>(session: &'static Session, slot: &'s Slot, mut call: CallUnderWay<'s>) -> CallUnderWay<'s> {
+fn wait<'s>(
+    session: &'static Session,
+    slot: &'s Slot,
+    mut call: CallUnderWay<'s>,
+) -> (CallUnderWay<'s>, u64) {
+    let mut start_ticks = clock::now();
     while are_held() {
         drop(call);
         let hold = HOLD.load(Ordering::SeqCst);
@@ -121,9 +125,9 @@ fn wait<'s>(session: &'static Session, slot: &'s Slot, mut call: CallUnderWay<'s
             }
             return note(session, slot, clock::now());
         }
-        call = note(session, slot, clock::now());
+        (call, start_ticks) = note(session, slot, clock::now());
     }
-    call
+    (call, start_ticks)
 }
 
 impl Drop for CallUnderWay<'_> {

@@ -148,7 +148,8 @@ pub fn not_plain(entry: &'static Entry, launch: impl LaunchCall) -> Status {
     })
 }
 
-/// The steps around a launch that is only counted. It reads no clock, unless its own cost is measured.
+/// The steps around a launch that is only counted. The clock is read for the note that it is under way, and
+/// otherwise only where the hook's own cost is measured.
 #[inline(always)]
 fn counted(hook: Hook, tables: &'static Tables, launch: impl LaunchCall) -> Status {
     let Hook { session, slot, entry, state, clock, is_sampled, .. } = hook;

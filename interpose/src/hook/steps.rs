@@ -100,17 +100,18 @@ impl<'s> Hook<'s> {
 #[inline(always)]
 pub fn call(hook: Hook, original: impl DriverCall) -> (At, Status) {
     let Hook { session, slot, entry, state, clock, .. } = hook;
-    let (recording, ends_range) = if state.counts_launches() {
-        cold_path();
-        capture::of_call(session, entry)
-    } else {
-        (state.recording(), false)
-    };
     match tables::of(session) {
         Some(tables) => tables.expect(slot),
         None => cold_path(),
     }
     let (call, mut start_ticks) = held_calls::begins(session, slot, entry, clock.now());
+    let (mut recording, mut ends_range) = (state.recording(), false);
+    if state.counts_launches() {
+        cold_path();
+        // It may switch CUPTI on, which a flush must not meet: flushes wait for this call by now.
+        (recording, ends_range) = capture::of_call(session, entry);
+        start_ticks = clock.now();
+    }
     let mut counted = (None, None);
     if state.counts_under_way() {
         cold_path();

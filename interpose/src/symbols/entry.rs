@@ -13,8 +13,7 @@ pub static TABLE: Link<&[Entry]> = Link::new(&(&[] as &[Entry]));
 pub struct Entry {
     /// The driver's function; null until it is looked up.
     pub original: AtomicPtr<c_void>,
-    /// The symbol's definition, below the generation of the session that it belongs to; 0 until the first
-    /// call.
+    /// The symbol's definition, below the generation of the session that it belongs to; 0 before the first.
     pub api: AtomicU64,
     /// The base name under which `cuGetProcAddress` knows it.
     pub base: &'static str,
@@ -46,7 +45,7 @@ impl Entry {
             || ["cuGraphLaunch", "cuMemcpy", "cuMemset"].iter().any(|prefix| self.base.starts_with(prefix))
     }
 
-    /// The symbol's definition in the session of that generation; `None` before its first call there.
+    /// The symbol's definition in the session of that generation, if it has one there.
     #[inline(always)]
     pub fn api_in(&self, generation: u32) -> Option<u32> {
         let known = self.api.load(Ordering::Relaxed);

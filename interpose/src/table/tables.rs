@@ -145,7 +145,7 @@ impl Tables {
         self.has_records.store(u32::from(has), Ordering::Relaxed);
     }
 
-    /// The symbol's definition. It is made at the first call.
+    /// The symbol's definition. It is made when it is first asked for.
     #[inline(always)]
     pub fn api(&self, session: &Session, entry: &Entry) -> u32 {
         entry.api_in(self.generation).unwrap_or_else(|| self.define_api(session, entry))
