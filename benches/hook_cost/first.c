@@ -10,10 +10,10 @@ void begin_first(void)
     begin();
 }
 
-/* The mean of so many loads of a fat binary, in ns. */
+/* The mean of `times` loads of a fat binary, in ns. */
 double load_ns(int times)
 {
-    /* As the CUDA runtime gives it to the driver: a magic number first, and no ELF image. */
+    /* The magic number of what the CUDA runtime gives to the driver. */
     static const unsigned image[16] = {0x466243b1, 1};
     handle library;
     double from = now_ns();
@@ -22,7 +22,7 @@ double load_ns(int times)
     return (now_ns() - from) / times;
 }
 
-/* The mean of so many look-ups of kernels that were not looked up before, with names of 450 letters. */
+/* The mean of `times` look-ups of kernels that were not looked up before, with names of 450 letters, in ns. */
 double look_up_ns(int times)
 {
     char name[451];

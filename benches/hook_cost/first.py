@@ -1,5 +1,6 @@
-"""What a program does for the first time: prints what a load of a fat binary, a look-up of a new kernel, and a launch from a stack of DEPTH
-functions that have not launched before took, in nanoseconds (means of 400, 400 and 300).
+"""What a program does for the first time: prints how many nanoseconds a load of a fat binary took, a look-up
+of a new kernel, and a launch from a stack of DEPTH functions that have not launched before (means of 400, 400
+and 300).
 
     first.py LIBRARY DEPTH
 """
@@ -16,7 +17,7 @@ depth = int(sys.argv[2])
 
 
 def new_functions(number):
-    """The outermost of DEPTH functions that call each other; the innermost one launches."""
+    """The outermost of a chain of DEPTH functions, of which the innermost one launches."""
     functions = {"launch": first.launch_first}
     source = "".join(f"def f{number}_{at}():\n    {f'f{number}_{at - 1}' if at else 'launch'}()\n" for at in range(depth))
     exec(compile(source, f"/a/folder/of/some/program/module_{number}.py", "exec"), functions)

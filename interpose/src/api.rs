@@ -117,7 +117,7 @@ macro_rules! hooks {
     }};
     // A launch: its hook is written in instructions, and has functions around the driver's.
     (@launch $symbol:ident $flavour:ident ($($arg:ident: $type:ty),*) ($of:ident, $stream:expr) $sizes:expr) => {
-        // By this the steps of a plain launch know that the symbol is defined.
+        // The steps of a plain launch rely on it: a symbol that launches is defined before.
         const _: () = assert!(entry::launches_kernels(stringify!($symbol)));
 
         // What a launch runs through lies together, in one page. A section has the largest alignment of its

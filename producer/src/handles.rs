@@ -1,8 +1,8 @@
 //! Handle → definition id, without a lock: open addressing over atomics, in its own mapping.
 //!
-//! A handle's first slots are in the table's beginning, which is large enough for most programs' handles: a
-//! page's first touch takes longer than all else that is done for a new handle. Where these slots are taken,
-//! it has others in the rest of the table.
+//! A handle's first slots are in the table's beginning, which is large enough for most programs' handles, so
+//! that few pages are touched: a page's first touch takes longer than all else that is done for a new handle.
+//! Where these slots are taken, the handle has others in the rest of the table.
 //!
 //! A handle is defined at first sight and forgotten when it is destroyed. A handle made again at the same
 //! address gets a new id in the same slot. If the table is full, or another thread is defining the handle
@@ -26,11 +26,11 @@ use crate::memory::{self, Zeroed, prefetch};
 pub struct Handles {
     /// The table's beginning, and the rest.
     slots: &'static [HandleSlot],
-    /// How many slots the beginning has; like that of the rest, a power of two.
+    /// How many slots the beginning has: a power of two.
     near: usize,
 }
 
-/// Both in one cache line: a look-up finds them cold.
+/// A handle and its id, in one cache line: a look-up finds them cold.
 #[derive(Debug)]
 #[repr(C)]
 struct HandleSlot {
@@ -44,19 +44,18 @@ unsafe impl Zeroed for HandleSlot {}
 
 /// The id while a thread defines the handle.
 const BUSY: u32 = u32::MAX;
-/// How many slots a handle has in the table's beginning: those of two or three cache lines.
+/// The beginning is this part of a table's slots, and one slot at least.
+const NEAR_PART: usize = 32;
+/// How many slots of the beginning are tried for a handle: those of two or three cache lines.
 const NEAR_PROBES: usize = 8;
-/// The rest is so many times as large as the beginning.
-const REST: usize = 32;
-/// How many slots a handle has in the rest before the table counts as full.
+/// How many slots of the rest are tried before the table counts as full.
 const PROBES: usize = 64;
 
 impl Handles {
     /// A table for about `slots / 2` handles; `slots` is a power of two.
     pub fn new(slots: usize) -> Option<Handles> {
         debug_assert!(slots.is_power_of_two());
-        let near = (slots / REST).max(1);
-        Some(Handles { slots: memory::map(near + slots)?, near })
+        Some(Handles { slots: memory::map(slots)?, near: (slots / NEAR_PART).max(1) })
     }
 
     #[inline(always)]
@@ -66,15 +65,13 @@ impl Handles {
 
     /// All slots in which the handle may be, in the order in which they are tried.
     fn probe(&self, key: u64) -> impl Iterator<Item = (&AtomicU64, &AtomicU32)> {
-        let of = move |first: usize, count: usize, probes: usize| {
-            (0..probes.min(count)).map(move |step| first + ((spread(key) + step) & count.wrapping_sub(1)))
+        let (near, rest) = self.slots.split_at_checked(self.near).unwrap_or_default();
+        let first_of_rest = (spread(key) * rest.len()) >> SPREAD_BITS;
+        let from = |slots: &'static [HandleSlot], first: usize, probes: usize| {
+            slots.iter().skip(first).chain(slots).take(probes.min(slots.len()))
         };
-        let rest = self.slots.len() - self.near;
-        let slots = of(0, self.near, NEAR_PROBES).chain(of(self.near, rest, PROBES));
-        slots.filter_map(|at| {
-            let slot = self.slots.get(at)?;
-            Some((&slot.key, &slot.id))
-        })
+        let near = from(near, self.first_slot(key), NEAR_PROBES);
+        near.chain(from(rest, first_of_rest, PROBES)).map(|slot| (&slot.key, &slot.id))
     }
 
     /// Prefetches the handle's slot.
@@ -196,11 +193,13 @@ impl Handles {
     }
 }
 
-/// Fibonacci hashing: handles are addresses, and their low bits are alike. The product's high bits depend on
-/// all of the key's.
+const SPREAD_BITS: u32 = 24;
+
+/// Fibonacci hashing: handles are addresses, and their low bits are alike. A bit of the product depends on
+/// the key's bits up to that one, so the highest are taken.
 #[inline(always)]
 fn spread(key: u64) -> usize {
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SPREAD_BITS)) as usize
 }
 
 /// Waits for another thread's definition of the handle, mostly a few hundred nanoseconds. `None` after
@@ -258,7 +257,7 @@ mod tests {
     fn full_table_answers_undefined() {
         let table = Handles::new(16).unwrap();
         let answers: Vec<u32> = (1..=32u64).map(|key| table.get_or_define(key << 8, || key as u32)).collect();
-        assert!(answers.iter().filter(|id| **id != 0).count() <= 17);
+        assert!(answers.iter().filter(|id| **id != 0).count() <= 16);
         assert!(answers.contains(&0));
     }
 
@@ -285,7 +284,7 @@ mod tests {
             table.get_or_define(number * 0x280, || 1);
         }
         let last = table.slots.iter().rposition(|slot| slot.key.load(Ordering::Relaxed) != 0);
-        assert!(last.unwrap() < (1 << 17) / REST, "{last:?}");
+        assert!(last.unwrap() < (1 << 17) / NEAR_PART, "{last:?}");
     }
 
     #[test]

@@ -287,10 +287,10 @@ impl Rings {
         true
     }
 
-    /// Populates the memory that the program's threads will write next: definitions, and on their rings'
-    /// first lap entries. What was not written to since the previous call gets no more memory.
+    /// Populates what threads of the primary segment will write next: definitions, and entries of a ring that
+    /// was not written to its end yet. What was not written to since the previous call gets no more memory.
     pub fn populate(&self, last: &mut Populated) {
-        /// 512 KiB: 160 000 launches a second between two calls.
+        /// 512 KiB: enough for 160 000 launches a second, with a call every 50 ms.
         const AHEAD_CELLS: u64 = 8192;
         /// 128 KiB: a few hundred kernels' names, or frames of new Python stacks.
         const AHEAD_WORDS: u64 = 1 << 14;

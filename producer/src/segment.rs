@@ -215,26 +215,24 @@ impl Segment {
     /// Asks the kernel for the memory of some of a ring's cells now, so that the thread that will write
     /// them has no page fault there: 2 to 10 µs each on a virtual machine.
     pub fn populate(&self, plan: SegmentPlan, index: usize, first: u64, count: u64) {
-        let cells = plan.ring_cells(index) as u64;
-        let (first, end) = (first.min(cells), first.saturating_add(count).min(cells));
         let before: usize = (0..index).map(|earlier| plan.ring_cells(earlier)).sum();
-        let start = plan.rings_offset() + (before + first as usize) * CELL_BYTES;
-        self.populate_bytes(start, end.saturating_sub(first) as usize * CELL_BYTES);
+        let ring = plan.rings_offset() + before * CELL_BYTES;
+        self.populate_part(ring, CELL_BYTES, plan.ring_cells(index), first, count);
     }
 
     /// The same for some of the definitions' words.
     pub fn populate_definitions(&self, plan: SegmentPlan, first: u64, count: u64) {
-        let words = self.definitions.len() as u64;
-        let (first, end) = (first.min(words), first.saturating_add(count).min(words));
-        let start = plan.definitions_offset() + first as usize * size_of::<u64>();
-        self.populate_bytes(start, end.saturating_sub(first) as usize * size_of::<u64>());
+        self.populate_part(plan.definitions_offset(), size_of::<u64>(), self.definitions.len(), first, count);
     }
 
-    /// `start` and `bytes` are those of a part of the mapping.
-    fn populate_bytes(&self, start: usize, bytes: usize) {
+    /// Populates `count` items from `first` on, or as many as there are, of the part of the mapping that
+    /// begins at `offset` and has `items` of that many bytes each.
+    fn populate_part(&self, offset: usize, item_bytes: usize, items: usize, first: u64, count: u64) {
         const MADV_POPULATE_WRITE: i32 = 23;
-        if bytes > 0 {
-            let (start, end) = (start & !4095, (start + bytes).next_multiple_of(4096));
+        let [first, end] = [first, first.saturating_add(count)].map(|item| item.min(items as u64) as usize);
+        if first < end {
+            let start = (offset + first * item_bytes) & !4095;
+            let end = (offset + end * item_bytes).next_multiple_of(4096);
             // SAFETY: the range is in the mapping, which is a number of pages, and populating changes no
             // contents. Kernels before 5.14 refuse; the page faults then happen at the first write.
             unsafe { system::madvise(self.base.add(start).cast(), end - start, MADV_POPULATE_WRITE) };

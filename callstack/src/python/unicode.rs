@@ -1,8 +1,8 @@
-//! A Python string as UTF-8, read in place.
+//! Copies a Python string as UTF-8.
 //!
 //! Only compact strings are read: ASCII, and one, two or four bytes a letter. Names and files of code
 //! objects are never anything else. A letter that represents an invalid UTF-8 byte (file names may contain
-//! such) becomes that byte again; other lone surrogates become U+FFFD.
+//! such) becomes that byte again; what else is no Unicode character becomes U+FFFD.
 
 use super::layout::Layout;
 use super::memory::Memory;

@@ -51,15 +51,15 @@ impl InMemory {
         (!image.is_null()).then_some(InMemory(image as u64))
     }
 
-    /// `None` if it is no ELF image, as what the CUDA runtime loads is none: a system call less.
+    /// `None` if it is no ELF image. The CUDA runtime loads fat binaries, which are then not read by a system
+    /// call.
     ///
     /// # Safety
     /// The driver has accepted the image, so that it has read the bytes by which it knows the format.
     pub unsafe fn of_elf(image: *const c_void) -> Option<InMemory> {
-        const BEGIN: [u8; 4] = *b"\x7fELF";
         // SAFETY: the caller's; null is not read.
         let begin = unsafe { image.cast::<[u8; 4]>().as_ref() };
-        begin.filter(|begin| **begin == BEGIN).and_then(|_| InMemory::at(image))
+        begin.filter(|begin| MAGIC.starts_with(*begin)).and_then(|_| InMemory::at(image))
     }
 }
 

@@ -3,8 +3,8 @@
 //! CUPTI 13.0 to 13.5 crashes in a thread that launches, copies or fills if another thread flushes it in the
 //! midst of that: a program of eight such threads on four cores crashed after some thousand flushes, without
 //! gputrace too (`scripts/bench-cupti-flush`). The tracer flushes up to 20 times a second. So [`flush_with`]
-//! makes new calls wait until no call is under way, flushes then, and puts the flush off if that takes too
-//! long.
+//! holds new calls, waits until none is under way, flushes, and lets the calls go on. It puts the flush off
+//! if the wait takes too long.
 //!
 //! A call writes into the header of its thread's ring when it began, and then reads whether calls are held,
 //! which is part of what every hook reads anyway ([`HookState`](gputrace_producer::hook_state::HookState)).
@@ -16,7 +16,7 @@
 //! - calls that have not returned for [`BLOCKED_NS`], and so are blocked in the driver, for instance as a
 //!   stream's queue is full;
 //! - calls of threads for which there is no ring;
-//! - launches by a signal handler that has interrupted a hook.
+//! - calls by a signal handler that has interrupted a hook.
 
 use core::hint::cold_path;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
@@ -63,9 +63,8 @@ pub fn begin_session() {
 /// A call of the driver's is under way for as long as this lives, if it is one that flushes wait for.
 pub struct CallUnderWay<'s>(Option<&'s Slot>);
 
-/// To be called before such a call, inside of the hook, with the time at which it begins. Returns the time at
-/// which it does: a later one if it had to wait, or if it is the thread's first call and was preceded by work
-/// of ours.
+/// To be called before such a call, inside of the hook, with the time at which the call would begin. Returns
+/// the time at which it begins: a later one if it had to wait, or if the thread had no ring yet.
 #[inline(always)]
 pub fn begins<'s>(
     session: &'static Session,
@@ -77,7 +76,7 @@ pub fn begins<'s>(
         return (CallUnderWay(None), start_ticks);
     }
     let (call, start_ticks) = note(session, slot, start_ticks);
-    if are_held() { wait(session, slot, call) } else { (call, start_ticks) }
+    if are_held() { (wait(session, slot, call), clock::now()) } else { (call, start_ticks) }
 }
 
 #[inline(always)]
@@ -86,7 +85,7 @@ fn note<'s>(session: &'static Session, slot: &'s Slot, start_ticks: u64) -> (Cal
         return (CallUnderWay(Some(slot)), start_ticks);
     }
     cold_path();
-    // A thread's first call.
+    // The thread has no ring of the session: it is its first call, or there was none left for it.
     let is_attached = slot.attach(session, role::PROGRAM);
     let start_ticks = clock::now();
     let is_noted = is_attached && slot.call_begins(start_ticks);
@@ -101,16 +100,11 @@ fn are_held() -> bool {
     fork::of_process().hook_state().holds_calls()
 }
 
-/// Does not ask the C library for the time, as the program may have replaced that function; the futex says
-/// when [`WAIT_MOST_NS`] have passed.
+/// The futex says when [`WAIT_MOST_NS`] have passed, so that no function of the C library is asked for the
+/// time: the program may have replaced it.
 #[cold]
 #[inline(never)]
-fn wait<'s>(
-    session: &'static Session,
-    slot: &'s Slot,
-    mut call: CallUnderWay<'s>,
-) -> (CallUnderWay<'s>, u64) {
-    let mut start_ticks = clock::now();
+fn wait<'s>(session: &'static Session, slot: &'s Slot, mut call: CallUnderWay<'s>) -> CallUnderWay<'s> {
     while are_held() {
         drop(call);
         let hold = HOLD.load(Ordering::SeqCst);
@@ -123,11 +117,11 @@ fn wait<'s>(
                 session.hold_calls(false);
                 system::wake_all(&HOLD);
             }
-            return note(session, slot, clock::now());
+            return note(session, slot, clock::now()).0;
         }
-        (call, start_ticks) = note(session, slot, clock::now());
+        call = note(session, slot, clock::now()).0;
     }
-    (call, start_ticks)
+    call
 }
 
 impl Drop for CallUnderWay<'_> {

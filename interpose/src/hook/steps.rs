@@ -108,7 +108,7 @@ pub fn call(hook: Hook, original: impl DriverCall) -> (At, Status) {
     let (mut recording, mut ends_range) = (state.recording(), false);
     if state.counts_launches() {
         cold_path();
-        // It may switch CUPTI on, which a flush must not meet: flushes wait for this call by now.
+        // It may switch CUPTI on, which must not happen during a flush. Flushes wait for a noted call.
         (recording, ends_range) = capture::of_call(session, entry);
         start_ticks = clock.now();
     }

@@ -13,13 +13,14 @@ pub static TABLE: Link<&[Entry]> = Link::new(&(&[] as &[Entry]));
 pub struct Entry {
     /// The driver's function; null until it is looked up.
     pub original: AtomicPtr<c_void>,
-    /// The symbol's definition, below the generation of the session that it belongs to; 0 before the first.
+    /// The symbol's definition in the lower half, the generation of its session in the upper one; 0 if it was
+    /// never defined.
     pub api: AtomicU64,
     /// The base name under which `cuGetProcAddress` knows it.
     pub base: &'static str,
     /// The exported symbol, with a terminating NUL.
     pub symbol: &'static str,
-    /// Our replacement.
+    /// Returns the address of our replacement.
     pub hook: fn() -> *mut c_void,
     /// [`hash`] of the symbol without its NUL.
     pub hash: u32,
@@ -45,7 +46,7 @@ impl Entry {
             || ["cuGraphLaunch", "cuMemcpy", "cuMemset"].iter().any(|prefix| self.base.starts_with(prefix))
     }
 
-    /// The symbol's definition in the session of that generation, if it has one there.
+    /// The symbol's definition in the session of that generation; `None` if it has none there.
     #[inline(always)]
     pub fn api_in(&self, generation: u32) -> Option<u32> {
         let known = self.api.load(Ordering::Relaxed);

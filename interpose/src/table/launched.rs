@@ -1,5 +1,5 @@
 //! Launches of a kernel on a stream: the part of [`Tables`] that finds, makes and empties their
-//! [pairs](crate::table::pairs).
+//! [pairs](crate::table::pairs), and notes when a thread's launches can take the short way.
 
 use core::sync::atomic::Ordering;
 
@@ -30,13 +30,11 @@ impl Tables {
         bucket_of(self.pairs.buckets(), slot, launched)
     }
 
-    /// Notes that launches of the thread are recorded by few steps as long as what hooks do is this. All
-    /// functions that launch are [defined](entry::Entry::latest_api) then; without room for that, nothing is
-    /// noted.
+    /// Lets the thread's launches take few steps as long as what hooks do is this, if all functions that
+    /// launch can be [defined](entry::Entry::latest_api).
     pub fn knows_launches(&self, session: &Session, slot: &Slot, state: HookState) {
         forget_earlier_context(self.generation, slot);
-        // SYNC: pairs with the Release below: who sees it sees the definitions, also where another thread
-        // has made them.
+        // SYNC: pairs with the Release below: who sees it sees the definitions, whichever thread made them.
         if self.has_launching_apis.load(Ordering::Acquire) != 0 || self.define_launching_apis(session) {
             slot.knows_launches(state);
         }
@@ -60,7 +58,7 @@ impl Tables {
         if function == 0 || stream == 0 || is_default && self.current_context(session, slot) == 0 {
             return None;
         }
-        // Under its own key by now: the pair may have an entry, made while the thread's context was known.
+        // The thread's context is known by now, and with it the pair's key, under which it may have an entry.
         let bucket = self.bucket_of(slot, launched);
         bucket.find().or_else(|| self.pairs.insert(bucket, (function, stream)))
     }

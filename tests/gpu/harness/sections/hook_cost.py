@@ -80,7 +80,7 @@ def run(bench):
         if of_round and bench.time_left() < LOADING_S + (SECONDS + 1) * len(processes):
             bench.row("rounds", "INFO", f"{of_round}; there was no time for another one")
             return
-        # The first one to run has the others waiting beside it: each is the first one in turn, in both orders.
+        # The first one to run has the others waiting beside it: each is first in turn, in both orders.
         first = of_round // 2 % len(processes)
         processes = processes[first:] + processes[:first]
         if of_round % 2:
