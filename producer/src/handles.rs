@@ -66,7 +66,7 @@ impl Handles {
     /// All slots in which the handle may be, in the order in which they are tried.
     fn probe(&self, key: u64) -> impl Iterator<Item = (&AtomicU64, &AtomicU32)> {
         let (near, rest) = self.slots.split_at_checked(self.near).unwrap_or_default();
-        let first_of_rest = (spread(key) * rest.len()) >> SPREAD_BITS;
+        let first_of_rest = spread(key).checked_rem(rest.len()).unwrap_or(0);
         let from = |slots: &'static [HandleSlot], first: usize, probes: usize| {
             slots.iter().skip(first).chain(slots).take(probes.min(slots.len()))
         };
@@ -193,13 +193,11 @@ impl Handles {
     }
 }
 
-const SPREAD_BITS: u32 = 24;
-
 /// Fibonacci hashing: handles are addresses, and their low bits are alike. A bit of the product depends on
-/// the key's bits up to that one, so the highest are taken.
+/// the key's bits up to that one, so high ones are taken.
 #[inline(always)]
 fn spread(key: u64) -> usize {
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SPREAD_BITS)) as usize
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize
 }
 
 /// Waits for another thread's definition of the handle, mostly a few hundred nanoseconds. `None` after
